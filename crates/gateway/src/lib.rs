@@ -1,0 +1,1 @@
+//! The accelerator at one site.
