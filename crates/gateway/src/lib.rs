@@ -1,1 +1,13 @@
 //! The accelerator at one site.
+//!
+//! The files follow the life of a byte: a connection enters through
+//! [`intercept`] (transparent) or [`explicit`] (SOCKS5, HTTP CONNECT, port
+//! forwards), becomes one task in `flow`, crosses the tunnel that `session`
+//! and `quic` drive, and leaves the far gateway through `dial`.
+//! `peer` decides whether a tunnel may be used at all; `event` is the one
+//! vocabulary that logs, metrics, the status screen and the tests read.
+
+pub mod config;
+pub mod event;
+pub mod intercept;
+pub mod keys;

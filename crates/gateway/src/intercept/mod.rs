@@ -1,0 +1,61 @@
+//! Transparent interception: connections are taken from the wire without
+//! either end knowing.
+//!
+//! A client's SYN towards a peer's network is held (NFQUEUE) while the
+//! gateway decides. [`Taken::Attempt`] asks; the [`Verdict`] says what the
+//! client shall see. Only a SYN judged [`Verdict::Proxy`] reaches our
+//! listener (TPROXY), so a refused destination stays refused and an
+//! unreachable one stays a time-out.
+
+use std::net::SocketAddr;
+
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+/// A connection attempt seen on a LAN interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Attempt {
+    /// The client.
+    pub client: SocketAddr,
+    /// Where it wants to go.
+    pub destination: SocketAddr,
+    /// DSCP of the SYN (RFC 2474), 0-63.
+    pub dscp: u8,
+}
+
+/// What becomes of an attempt. A dropped answer counts as [`Verdict::Direct`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Complete the handshake here; [`Taken::Connection`] follows.
+    Proxy,
+    /// Let it pass untouched.
+    Direct,
+    /// Answer with RST, as the server did.
+    Refused,
+    /// Answer with ICMP host unreachable (RFC 792, RFC 4443).
+    HostUnreachable,
+    /// Answer with ICMP network unreachable.
+    NetworkUnreachable,
+    /// Stay silent; the client runs into its own time-out.
+    Silent,
+}
+
+/// What interception hands to the gateway.
+#[derive(Debug)]
+pub enum Taken {
+    /// A held SYN. Retransmissions of it are not reported again while the
+    /// answer is pending.
+    Attempt {
+        /// Who wants to go where.
+        attempt: Attempt,
+        /// The decision.
+        verdict: oneshot::Sender<Verdict>,
+    },
+    /// The handshake of a proxied attempt has completed.
+    Connection {
+        /// As in the attempt.
+        attempt: Attempt,
+        /// The client's side.
+        stream: TcpStream,
+    },
+}
