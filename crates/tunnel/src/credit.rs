@@ -1,0 +1,131 @@
+//! Credit: how many bytes of a flow may be on their way or unread.
+//!
+//! Credit is an absolute count per flow and direction, starting at 0: the receiver says "you may
+//! have sent up to N". A data frame costs its payload plus [`FRAME_COST_BYTES`], so that credit
+//! bounds memory even when every frame holds one byte. An END without payload costs nothing, so a
+//! flow without credit can still be closed.
+//!
+//! The window doubles when a whole one was read within two round trips: then the sender waits for
+//! credit, not for the reader. A reader that is slow gets no more.
+
+/// What a frame costs besides its payload, bytes; about what keeping it in a map costs.
+pub const FRAME_COST_BYTES: u64 = 128;
+
+/// A window granted in steps of at most this, bytes, so that big windows do not come in gulps.
+const GRANT_STEP_BYTES_MAX: u64 = 512 * 1024;
+
+/// The cost of a frame with `payload_bytes` of payload.
+pub(crate) fn cost_bytes(payload_bytes: usize) -> u64 {
+    if payload_bytes == 0 {
+        0
+    } else {
+        (payload_bytes as u64).saturating_add(FRAME_COST_BYTES)
+    }
+}
+
+/// What all windows of a peer may grow by together.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    free_bytes: u64,
+}
+
+impl Pool {
+    pub(crate) fn new(free_bytes: u64) -> Self {
+        Pool { free_bytes }
+    }
+
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.free_bytes
+    }
+
+    fn take(&mut self, wanted_bytes: u64) -> u64 {
+        let taken = wanted_bytes.min(self.free_bytes);
+        self.free_bytes -= taken;
+        taken
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        self.free_bytes = self.free_bytes.saturating_add(bytes);
+    }
+}
+
+/// The receiver's side of a flow's credit.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    initial_bytes: u64,
+    max_bytes: u64,
+    window_bytes: u64,
+    granted_bytes: u64,
+    consumed_bytes: u64,
+    /// When, and at which count, the window now being consumed began.
+    mark: Option<(u64, u64)>,
+}
+
+impl Grant {
+    pub(crate) fn new(initial_bytes: u64, max_bytes: u64) -> Self {
+        Grant {
+            initial_bytes,
+            max_bytes,
+            window_bytes: initial_bytes,
+            granted_bytes: initial_bytes,
+            consumed_bytes: 0,
+            mark: None,
+        }
+    }
+
+    pub(crate) fn granted_bytes(&self) -> u64 {
+        self.granted_bytes
+    }
+
+    pub(crate) fn window_bytes(&self) -> u64 {
+        self.window_bytes
+    }
+
+    /// The reader took `cost_bytes`. True when the sender should be told of new credit.
+    pub(crate) fn consume(
+        &mut self,
+        now_ns: u64,
+        cost_bytes: u64,
+        rtt_ns: u64,
+        pool: &mut Pool,
+    ) -> bool {
+        let (mark_ns, mark_bytes) = *self.mark.get_or_insert((now_ns, self.consumed_bytes));
+        self.consumed_bytes = self.consumed_bytes.saturating_add(cost_bytes);
+        if self.consumed_bytes.saturating_sub(mark_bytes) >= self.window_bytes {
+            self.adjust(now_ns.saturating_sub(mark_ns), rtt_ns, pool);
+            self.mark = Some((now_ns, self.consumed_bytes));
+        }
+        let new_bytes = self.limit_bytes().saturating_sub(self.granted_bytes);
+        new_bytes >= (self.window_bytes / 4).clamp(1, GRANT_STEP_BYTES_MAX)
+    }
+
+    /// A whole window was read in `elapsed_ns`.
+    fn adjust(&mut self, elapsed_ns: u64, rtt_ns: u64, pool: &mut Pool) {
+        if elapsed_ns <= rtt_ns.saturating_mul(2) {
+            let room_bytes = self.max_bytes.saturating_sub(self.window_bytes);
+            self.window_bytes += pool.take(self.window_bytes.min(room_bytes));
+        } else if pool.free_bytes() == 0 && elapsed_ns > rtt_ns.saturating_mul(16) {
+            // Others want to grow and this flow does not need what it has.
+            let surplus_bytes = self.window_bytes.saturating_sub(self.initial_bytes);
+            let returned_bytes = surplus_bytes.div_ceil(2);
+            self.window_bytes -= returned_bytes;
+            pool.give_back(returned_bytes);
+        }
+    }
+
+    fn limit_bytes(&self) -> u64 {
+        self.consumed_bytes.saturating_add(self.window_bytes)
+    }
+
+    /// The credit to announce now. It never goes back, even when the window shrank.
+    pub(crate) fn announce(&mut self) -> u64 {
+        self.granted_bytes = self.granted_bytes.max(self.limit_bytes());
+        self.granted_bytes
+    }
+
+    /// Returns what the window grew by; the flow is over.
+    pub(crate) fn release(&mut self, pool: &mut Pool) {
+        pool.give_back(self.window_bytes.saturating_sub(self.initial_bytes));
+        self.window_bytes = self.initial_bytes;
+    }
+}

@@ -1,0 +1,431 @@
+//! Frames as values: only meaningful ones can be expressed, and parsing checks every field.
+
+use super::wire::{Reader, VARINT_MAX, put_address, put_text, put_varint};
+use super::{FRAME_BYTES_HARD_MAX, OPTIONAL_TYPE_MIN};
+use crate::error::DecodeError;
+use crate::flow::{Class, FlowId, OpenRequest, Refusal, ResetCode, Target};
+use crate::hello::{Hello, VersionRange};
+use bytes::{BufMut, Bytes, BytesMut};
+
+const HELLO: u8 = 0x01;
+const PING: u8 = 0x02;
+const PONG: u8 = 0x03;
+const OPEN: u8 = 0x10;
+const DATA: u8 = 0x11;
+const END: u8 = 0x12;
+const RESET: u8 = 0x13;
+const ANSWER: u8 = 0x14;
+const CREDIT: u8 = 0x15;
+
+const MAGIC: &[u8] = b"FHAU";
+const SITE_BYTES_MAX: usize = 64;
+const FLAG_KEEP_CLIENT_ADDRESS: u8 = 1;
+const TARGET_HOST: u8 = 1;
+
+/// HELLO with the limits the other side must keep to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HelloFrame {
+    /// What the gateway says about itself.
+    pub hello: Hello,
+    /// Credit of every new flow towards this gateway, bytes.
+    pub flow_window_bytes: u64,
+    /// Flows it keeps at the same time.
+    pub flows_max: u64,
+}
+
+/// One frame. The module's table tells the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // the fields are those of the table
+pub enum Frame {
+    /// First frame of each direction.
+    Hello(HelloFrame),
+    /// Is the peer alive, and how far away?
+    Ping { nonce: u64, sent_ns: u64 },
+    /// The answer to PING, with its values.
+    Pong { nonce: u64, sent_ns: u64 },
+    /// A new flow.
+    Open { flow: FlowId, request: OpenRequest },
+    /// Payload.
+    Data {
+        flow: FlowId,
+        number: u64,
+        payload: Bytes,
+    },
+    /// The last payload, possibly none, and how much there was in all.
+    End {
+        flow: FlowId,
+        number: u64,
+        bytes: u64,
+        payload: Bytes,
+    },
+    /// The flow is cut.
+    Reset { flow: FlowId, code: ResetCode },
+    /// The far side connected (None) or could not.
+    Answer {
+        flow: FlowId,
+        refusal: Option<Refusal>,
+    },
+    /// How much the receiver of this frame may have sent.
+    Credit { flow: FlowId, limit_bytes: u64 },
+    /// An optional frame of a later version; to be skipped.
+    Optional { kind: u8 },
+}
+
+impl Frame {
+    /// Reads a frame from the bytes of its stream. Payload is not copied.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the bytes are not a frame of this version.
+    pub fn decode(bytes: Bytes) -> Result<Frame, DecodeError> {
+        if bytes.len() > FRAME_BYTES_HARD_MAX {
+            return Err(DecodeError::TooLong(bytes.len()));
+        }
+        let mut reader = Reader::new(bytes);
+        let kind = reader.u8()?;
+        match kind {
+            HELLO => decode_hello(reader),
+            PING | PONG => decode_probe(kind, reader),
+            OPEN => decode_open(reader),
+            DATA | END => decode_payload(kind, reader),
+            RESET | ANSWER => decode_code(kind, reader),
+            CREDIT => {
+                let (flow, limit_bytes) = (FlowId(reader.varint()?), reader.varint()?);
+                reader.end()?;
+                Ok(Frame::Credit { flow, limit_bytes })
+            }
+            OPTIONAL_TYPE_MIN.. => Ok(Frame::Optional { kind }),
+            unknown => Err(DecodeError::UnknownType(unknown)),
+        }
+    }
+
+    /// The frame's bytes in one piece. Payload is copied; the sender's path uses
+    /// [`Mux::poll_transmit`](crate::Mux::poll_transmit) instead.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(64);
+        match self {
+            Frame::Hello(hello) => put_hello(&mut out, hello),
+            Frame::Ping { nonce, sent_ns } => put_probe(&mut out, PING, *nonce, *sent_ns),
+            Frame::Pong { nonce, sent_ns } => put_probe(&mut out, PONG, *nonce, *sent_ns),
+            Frame::Open { flow, request } => put_open(&mut out, *flow, request),
+            Frame::Data {
+                flow,
+                number,
+                payload,
+            } => {
+                out.put(data_header(*flow, *number, None));
+                out.put_slice(payload);
+            }
+            Frame::End {
+                flow,
+                number,
+                bytes,
+                payload,
+            } => {
+                out.put(data_header(*flow, *number, Some(*bytes)));
+                out.put_slice(payload);
+            }
+            Frame::Reset { flow, code } => {
+                out.put_u8(RESET);
+                put_varint(&mut out, flow.0);
+                out.put_u8(reset_byte(*code));
+            }
+            Frame::Answer { flow, refusal } => {
+                out.put_u8(ANSWER);
+                put_varint(&mut out, flow.0);
+                out.put_u8(refusal.map_or(0, refusal_byte));
+            }
+            Frame::Credit { flow, limit_bytes } => {
+                out.put_u8(CREDIT);
+                put_varint(&mut out, flow.0);
+                put_varint(&mut out, *limit_bytes);
+            }
+            Frame::Optional { kind } => out.put_u8(*kind),
+        }
+        out.freeze()
+    }
+}
+
+/// The header of DATA or, with the direction's total, END; the payload follows it.
+pub(crate) fn data_header(flow: FlowId, number: u64, end_bytes: Option<u64>) -> Bytes {
+    let mut out = BytesMut::with_capacity(super::DATA_HEADER_BYTES_MAX);
+    out.put_u8(if end_bytes.is_some() { END } else { DATA });
+    put_varint(&mut out, flow.0);
+    put_varint(&mut out, number);
+    if let Some(bytes) = end_bytes {
+        put_varint(&mut out, bytes);
+    }
+    out.freeze()
+}
+
+/// The field of a request that cannot be sent, if there is one.
+pub(crate) fn request_problem(request: &OpenRequest) -> Option<&'static str> {
+    if request.dscp > 63 {
+        return Some("dscp");
+    }
+    match &request.target {
+        Target::Host { name, .. } if !is_host_name(name) => Some("host name"),
+        _ => None,
+    }
+}
+
+fn is_host_name(name: &str) -> bool {
+    let is_plain = |c: char| !c.is_control() && !c.is_whitespace();
+    (1..=255).contains(&name.len()) && name.chars().all(is_plain)
+}
+
+/// The site name as it may be sent: at most 64 bytes, no control characters.
+pub(crate) fn site_for_wire(site: &str) -> String {
+    let mut out = String::new();
+    for c in site.chars().filter(|c| !c.is_control()) {
+        if out.len() + c.len_utf8() > SITE_BYTES_MAX {
+            break;
+        }
+        out.push(c);
+    }
+    out
+}
+
+fn decode_hello(mut reader: Reader) -> Result<Frame, DecodeError> {
+    if reader.take(MAGIC.len())? != MAGIC {
+        return Err(DecodeError::BadValue("magic"));
+    }
+    let versions = VersionRange {
+        min: reader.u16()?,
+        max: reader.u16()?,
+    };
+    if versions.min > versions.max {
+        return Err(DecodeError::BadValue("version range"));
+    }
+    let instance = reader.u128()?;
+    let features = reader.u64()?;
+    let flow_window_bytes = reader.varint()?;
+    let flows_max = reader.varint()?;
+    let site = reader.text("site")?;
+    if site.len() > SITE_BYTES_MAX || site.chars().any(char::is_control) {
+        return Err(DecodeError::BadValue("site"));
+    }
+    // Later versions append fields; what follows is theirs.
+    let hello = Hello {
+        versions,
+        instance,
+        site,
+        features,
+    };
+    Ok(Frame::Hello(HelloFrame {
+        hello,
+        flow_window_bytes,
+        flows_max,
+    }))
+}
+
+fn put_hello(out: &mut BytesMut, frame: &HelloFrame) {
+    out.put_u8(HELLO);
+    out.put_slice(MAGIC);
+    out.put_u16(frame.hello.versions.min);
+    out.put_u16(frame.hello.versions.max);
+    out.put_u128(frame.hello.instance);
+    out.put_u64(frame.hello.features);
+    put_varint(out, frame.flow_window_bytes);
+    put_varint(out, frame.flows_max);
+    put_text(out, &frame.hello.site);
+}
+
+fn decode_probe(kind: u8, mut reader: Reader) -> Result<Frame, DecodeError> {
+    let (nonce, sent_ns) = (reader.u64()?, reader.u64()?);
+    reader.end()?;
+    Ok(match kind {
+        PING => Frame::Ping { nonce, sent_ns },
+        _ => Frame::Pong { nonce, sent_ns },
+    })
+}
+
+fn put_probe(out: &mut BytesMut, kind: u8, nonce: u64, sent_ns: u64) {
+    out.put_u8(kind);
+    out.put_u64(nonce);
+    out.put_u64(sent_ns);
+}
+
+fn decode_open(mut reader: Reader) -> Result<Frame, DecodeError> {
+    let flow = FlowId(reader.varint()?);
+    let flags = reader.u8()?;
+    if flags & !FLAG_KEEP_CLIENT_ADDRESS != 0 {
+        return Err(DecodeError::BadValue("flags"));
+    }
+    let class = class_of(reader.u8()?);
+    let dscp = reader.u8()?;
+    let family = reader.u8()?;
+    let client = reader.address(family, "client address")?;
+    let target = match reader.u8()? {
+        TARGET_HOST => {
+            let name = reader.text("host name")?;
+            Target::Host {
+                name,
+                port: reader.u16()?,
+            }
+        }
+        family => Target::Address(reader.address(family, "target")?),
+    };
+    reader.end()?;
+    let keep_client_address = flags & FLAG_KEEP_CLIENT_ADDRESS != 0;
+    let request = OpenRequest {
+        client,
+        target,
+        keep_client_address,
+        class,
+        dscp,
+    };
+    match request_problem(&request) {
+        Some(field) => Err(DecodeError::BadValue(field)),
+        None => Ok(Frame::Open { flow, request }),
+    }
+}
+
+fn put_open(out: &mut BytesMut, flow: FlowId, request: &OpenRequest) {
+    out.put_u8(OPEN);
+    put_varint(out, flow.0);
+    out.put_u8(if request.keep_client_address {
+        FLAG_KEEP_CLIENT_ADDRESS
+    } else {
+        0
+    });
+    out.put_u8(class_byte(request.class));
+    out.put_u8(request.dscp);
+    put_address(out, request.client);
+    match &request.target {
+        Target::Address(address) => put_address(out, *address),
+        Target::Host { name, port } => {
+            out.put_u8(TARGET_HOST);
+            put_text(out, name);
+            out.put_u16(*port);
+        }
+    }
+}
+
+fn decode_payload(kind: u8, mut reader: Reader) -> Result<Frame, DecodeError> {
+    let flow = FlowId(reader.varint()?);
+    let number = reader.varint()?;
+    // Number 0 is OPEN's or ANSWER's; the last numbers leave room to count beyond them.
+    if number == 0 || number >= VARINT_MAX {
+        return Err(DecodeError::BadValue("number"));
+    }
+    if kind == END {
+        let bytes = reader.varint()?;
+        let payload = reader.rest();
+        return Ok(Frame::End {
+            flow,
+            number,
+            bytes,
+            payload,
+        });
+    }
+    let payload = reader.rest();
+    if payload.is_empty() {
+        return Err(DecodeError::BadValue("payload"));
+    }
+    Ok(Frame::Data {
+        flow,
+        number,
+        payload,
+    })
+}
+
+fn decode_code(kind: u8, mut reader: Reader) -> Result<Frame, DecodeError> {
+    let flow = FlowId(reader.varint()?);
+    let byte = reader.u8()?;
+    reader.end()?;
+    Ok(match kind {
+        RESET => Frame::Reset {
+            flow,
+            code: reset_of(byte),
+        },
+        _ => Frame::Answer {
+            flow,
+            refusal: (byte != 0).then(|| refusal_of(byte)),
+        },
+    })
+}
+
+/// A class of a later version is only a hint lost.
+fn class_of(byte: u8) -> Class {
+    match byte {
+        1 => Class::Control,
+        2 => Class::Interactive,
+        3 => Class::Bulk,
+        4 => Class::Background,
+        _ => Class::Auto,
+    }
+}
+
+fn class_byte(class: Class) -> u8 {
+    match class {
+        Class::Auto => 0,
+        Class::Control => 1,
+        Class::Interactive => 2,
+        Class::Bulk => 3,
+        Class::Background => 4,
+    }
+}
+
+fn refusal_of(byte: u8) -> Refusal {
+    match byte {
+        1 => Refusal::Refused,
+        2 => Refusal::HostUnreachable,
+        3 => Refusal::NetworkUnreachable,
+        4 => Refusal::TimedOut,
+        5 => Refusal::Policy,
+        6 => Refusal::NameNotFound,
+        7 => Refusal::AsymmetricReturn,
+        8 => Refusal::Overload,
+        9 => Refusal::Internal,
+        10 => Refusal::Draining,
+        other => Refusal::Other(other),
+    }
+}
+
+fn refusal_byte(refusal: Refusal) -> u8 {
+    match refusal {
+        Refusal::Refused => 1,
+        Refusal::HostUnreachable => 2,
+        Refusal::NetworkUnreachable => 3,
+        Refusal::TimedOut => 4,
+        Refusal::Policy => 5,
+        Refusal::NameNotFound => 6,
+        Refusal::AsymmetricReturn => 7,
+        Refusal::Overload => 8,
+        Refusal::Internal => 9,
+        Refusal::Draining => 10,
+        // 0 would say "accepted".
+        Refusal::Other(byte) => byte.max(1),
+    }
+}
+
+fn reset_of(byte: u8) -> ResetCode {
+    match byte {
+        0 => ResetCode::Application,
+        1 => ResetCode::PeerRestarted,
+        2 => ResetCode::Overload,
+        3 => ResetCode::Protocol,
+        4 => ResetCode::IdleTimeout,
+        5 => ResetCode::Admin,
+        6 => ResetCode::Unreachable,
+        7 => ResetCode::TunnelLost,
+        8 => ResetCode::Internal,
+        other => ResetCode::Other(other),
+    }
+}
+
+fn reset_byte(code: ResetCode) -> u8 {
+    match code {
+        ResetCode::Application => 0,
+        ResetCode::PeerRestarted => 1,
+        ResetCode::Overload => 2,
+        ResetCode::Protocol => 3,
+        ResetCode::IdleTimeout => 4,
+        ResetCode::Admin => 5,
+        ResetCode::Unreachable => 6,
+        ResetCode::TunnelLost => 7,
+        ResetCode::Internal => 8,
+        ResetCode::Other(byte) => byte,
+    }
+}

@@ -1,0 +1,415 @@
+//! The facade: all flows to one peer, between the application and the frames.
+
+mod inbound;
+mod outbound;
+
+pub use outbound::Transmit;
+
+use crate::credit::{Grant, Pool};
+use crate::ended::FlowSet;
+use crate::error::{FlowError, OpenError};
+use crate::flow::{
+    Flow, FlowId, FlowStats, OpenRequest, Read, ReceiveHalf, Refusal, ResetCode, SendHalf, Side,
+    Stage,
+};
+use crate::frame::{DATA_HEADER_BYTES_MAX, request_problem, site_for_wire};
+use crate::hello::{Hello, Negotiated};
+use crate::limits::{Limits, SEND_FLOOR_BYTES, clamp_frame_bytes};
+use crate::schedule::{Control, Schedule, Turn};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Round trip assumed until the first PONG, nanoseconds.
+const RTT_NS_ASSUMED: u64 = 100_000_000;
+
+/// Shorter round trips are taken for this when windows are judged, nanoseconds.
+const RTT_NS_MIN: u64 = 1_000_000;
+
+/// Pings waiting for their answer; an older one is forgotten.
+const PINGS_MAX: usize = 8;
+
+/// What the application should know. Drain [`Mux::poll_event`] after every call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The peer said hello; flows can move.
+    Hello(Negotiated),
+    /// A PING was answered after this round trip.
+    Pong {
+        /// What [`Mux::ping`] returned.
+        nonce: u64,
+        /// Between handing out the PING and handing in the PONG, nanoseconds.
+        rtt_ns: u64,
+    },
+    /// The peer opened a flow: answer it. Its first bytes may be readable already.
+    Incoming(FlowId, OpenRequest),
+    /// Our flow was accepted.
+    Opened(FlowId),
+    /// Our flow was refused and is gone.
+    Refused(FlowId, Refusal),
+    /// After `Read::Blocked` (or at first): there is something to read, or the end.
+    Readable(FlowId),
+    /// After a write that left less than half the buffer free: more than half is free again.
+    Writable(FlowId),
+    /// The flow was cut, by the peer or for want of room, and is gone.
+    Reset(FlowId, ResetCode),
+    /// Both directions ended cleanly and were read to the end; the flow is gone.
+    Ended(FlowId),
+}
+
+/// Counters of one tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Flows alive.
+    pub flows: u64,
+    /// Flows opened by us so far.
+    pub flows_opened: u64,
+    /// Flows of the peer seen so far.
+    pub flows_incoming: u64,
+    /// Frames handed out.
+    pub frames_sent: u64,
+    /// Frames handed in.
+    pub frames_received: u64,
+    /// Payload handed out, bytes.
+    pub sent_bytes: u64,
+    /// Payload received, bytes.
+    pub received_bytes: u64,
+    /// Written and unsent, buffers' cost included, bytes.
+    pub send_buffered_bytes: u64,
+    /// Received and unread, frames' cost included, bytes.
+    pub receive_buffered_bytes: u64,
+    /// What windows may still grow by, bytes.
+    pub window_free_bytes: u64,
+    /// Control frames waiting to be sent.
+    pub control_frames_queued: u64,
+    /// Flows that have something to send and the credit for it.
+    pub flows_ready: u64,
+    /// Ranges the ended flow ids of the peer are kept in.
+    pub ended_ranges: u64,
+    /// Flows of the peer refused because of `flows_max`.
+    pub refused_overload: u64,
+    /// Flows reset because of `receive_buffer_bytes_max`.
+    pub reset_overload: u64,
+    /// Optional frames skipped.
+    pub frames_skipped: u64,
+    /// Smoothed round trip of PING, nanoseconds; 0 before the first.
+    pub rtt_ns: u64,
+}
+
+/// The peer protocol of one connection. See the crate's page for the contract.
+#[derive(Debug)]
+pub struct Mux {
+    side: Side,
+    limits: Limits,
+    hello: Hello,
+    hello_due: bool,
+    negotiated: Option<Negotiated>,
+    /// The peer is known to have heard our hello.
+    is_heard: bool,
+    peer_window_bytes: u64,
+    peer_flows_max: u64,
+    flows: BTreeMap<FlowId, Flow>,
+    /// How many of the live flows are ours.
+    own_flows: u64,
+    next_index: u64,
+    /// Flow indices of the peer that are live or ended.
+    seen: FlowSet,
+    pool: Pool,
+    schedule: Schedule,
+    events: VecDeque<Event>,
+    /// A PING to be sent; an unsent one says nothing that a newer one does not.
+    ping_due: Option<u64>,
+    /// Nonce and sending time of PINGs not answered yet.
+    pings: VecDeque<(u64, u64)>,
+    next_nonce: u64,
+    data_frames_sent: u64,
+    send_held_bytes: usize,
+    receive_held_bytes: u64,
+    stats: Stats,
+}
+
+impl Mux {
+    /// A tunnel that says `hello`. The dialer's hello is ready to be sent at once.
+    #[must_use]
+    pub fn new(side: Side, limits: Limits, mut hello: Hello) -> Mux {
+        let limits = limits.clamped();
+        hello.site = site_for_wire(&hello.site);
+        Mux {
+            side,
+            hello,
+            hello_due: side == Side::Dialer,
+            negotiated: None,
+            is_heard: false,
+            peer_window_bytes: 0,
+            peer_flows_max: u64::MAX,
+            flows: BTreeMap::new(),
+            own_flows: 0,
+            next_index: 0,
+            seen: FlowSet::default(),
+            pool: Pool::new(limits.peer_window_bytes_max),
+            schedule: Schedule::default(),
+            events: VecDeque::new(),
+            ping_due: None,
+            pings: VecDeque::new(),
+            next_nonce: 0,
+            data_frames_sent: 0,
+            send_held_bytes: 0,
+            receive_held_bytes: 0,
+            stats: Stats::default(),
+            limits,
+        }
+    }
+
+    /// Asks the peer to connect. Data may be written at once and rides behind the OPEN.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was opened.
+    pub fn open(&mut self, request: OpenRequest) -> Result<FlowId, OpenError> {
+        if let Some(field) = request_problem(&request) {
+            return Err(OpenError::BadRequest(field));
+        }
+        if self.flows.len() >= self.limits.flows_max || self.own_flows >= self.peer_flows_max {
+            return Err(OpenError::TooManyFlows);
+        }
+        if self.schedule.control_frames() >= self.limits.control_frames_max {
+            return Err(OpenError::Congested);
+        }
+        let id = FlowId::new(self.side, self.next_index);
+        self.next_index += 1;
+        self.own_flows += 1;
+        let mut flow = self.new_flow(Stage::Opening, request.dscp, Turn::new(request.class));
+        flow.request = Some(request);
+        self.flows.insert(id, flow);
+        self.schedule.push_control(Control::Open(id));
+        self.stats.flows_opened += 1;
+        Ok(id)
+    }
+
+    /// Tells the opener that the connection stands. Ignored unless the flow waits for an answer.
+    pub fn accept(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return;
+        };
+        if flow.stage == Stage::Asked {
+            flow.stage = Stage::Open;
+            self.schedule.push_control(Control::Answer(id, None));
+        }
+    }
+
+    /// Tells the opener why not; the flow is gone, without a further event. Ignored unless the
+    /// flow waits for an answer.
+    pub fn refuse(&mut self, id: FlowId, why: Refusal) {
+        if self
+            .flows
+            .get(&id)
+            .is_some_and(|flow| flow.stage == Stage::Asked)
+        {
+            self.remove(id);
+            self.schedule.push_control(Control::Answer(id, Some(why)));
+        }
+    }
+
+    /// How many bytes the flow's send buffer takes now; 0 when nothing may be written.
+    #[must_use]
+    pub fn writable_bytes(&self, id: FlowId) -> usize {
+        let bytes_max = self.send_bytes_max();
+        match self.flows.get(&id) {
+            Some(flow) if matches!(flow.stage, Stage::Opening | Stage::Open) => {
+                flow.send.room_bytes(bytes_max)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Appends to the flow; the bytes are not copied. A writer that finds less room than it wants
+    /// writes what fits and waits for [`Event::Writable`].
+    ///
+    /// # Errors
+    /// [`FlowError`]; nothing was taken.
+    pub fn write(&mut self, id: FlowId, data: Bytes) -> Result<(), FlowError> {
+        let bytes_max = self.send_bytes_max();
+        let flow = self.flows.get_mut(&id).ok_or(FlowError::Gone)?;
+        if !matches!(flow.stage, Stage::Opening | Stage::Open) {
+            return Err(FlowError::NotAccepted);
+        }
+        let held_bytes = flow.send.held_bytes();
+        flow.send.write(data, bytes_max)?;
+        self.send_held_bytes += flow.send.held_bytes() - held_bytes;
+        self.wake_sender(id);
+        Ok(())
+    }
+
+    /// Half-closes: nothing more will be written. The peer sees the end behind the last byte.
+    pub fn finish(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.send.finish();
+        }
+        self.wake_sender(id);
+    }
+
+    /// Cuts the flow at once in both directions; it is gone, without a further event.
+    pub fn reset(&mut self, id: FlowId, code: ResetCode) {
+        if self.remove(id) {
+            self.schedule.push_control(Control::Reset(id, code));
+        }
+    }
+
+    /// The next bytes in order, at most `bytes_max` (at least one). What is read becomes credit
+    /// for the sender; a flow that is not read holds its own window and no one else's.
+    pub fn read(&mut self, now_ns: u64, id: FlowId, bytes_max: usize) -> Read {
+        let rtt_ns = self.rtt_ns();
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return Read::Gone;
+        };
+        let Some((data, freed_bytes)) = flow.receive.read(bytes_max) else {
+            let is_ended = flow.receive.is_ended();
+            self.end_if_done(id);
+            return if is_ended { Read::End } else { Read::Blocked };
+        };
+        self.receive_held_bytes = self.receive_held_bytes.saturating_sub(freed_bytes);
+        let is_due = flow
+            .receive
+            .consume(now_ns, freed_bytes, rtt_ns, &mut self.pool);
+        if is_due && !flow.credit_queued {
+            flow.credit_queued = true;
+            self.schedule.push_control(Control::Credit(id));
+        }
+        Read::Data(data)
+    }
+
+    /// Queues a PING and returns its nonce; [`Event::Pong`] follows. Its silence is the gateway's
+    /// to judge.
+    pub fn ping(&mut self) -> u64 {
+        let nonce = self.next_nonce;
+        self.next_nonce = nonce.wrapping_add(1);
+        self.ping_due = Some(nonce);
+        nonce
+    }
+
+    /// Changes the size at which frames are cut from now on, bytes; brought into 1 KiB to 256 KiB.
+    pub fn set_frame_bytes_max(&mut self, frame_bytes: usize) {
+        self.limits.frame_bytes_max = clamp_frame_bytes(frame_bytes);
+    }
+
+    /// The next event, in the order they happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What was agreed with the peer, once it has said hello.
+    #[must_use]
+    pub fn negotiated(&self) -> Option<&Negotiated> {
+        self.negotiated.as_ref()
+    }
+
+    /// Whether [`Mux::poll_transmit`] may give a frame now (it gives none when what is queued
+    /// belongs to flows that are gone).
+    #[must_use]
+    pub fn has_transmit(&self) -> bool {
+        let queued = self.schedule.control_frames() + self.schedule.ring_flows();
+        self.hello_due || (self.may_send() && (queued > 0 || self.ping_due.is_some()))
+    }
+
+    /// Whether no flow lives and nothing waits to be sent or reported.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.flows.is_empty() && self.events.is_empty() && !self.has_transmit()
+    }
+
+    /// The live flows, in order of id.
+    pub fn flows(&self) -> impl Iterator<Item = FlowId> + '_ {
+        let is_known = |(_, flow): &(&FlowId, &Flow)| flow.stage != Stage::Early;
+        self.flows.iter().filter(is_known).map(|(id, _)| *id)
+    }
+
+    /// Counters of the tunnel.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            flows: self.flows.len() as u64,
+            send_buffered_bytes: self.send_held_bytes as u64,
+            receive_buffered_bytes: self.receive_held_bytes,
+            window_free_bytes: self.pool.free_bytes(),
+            control_frames_queued: self.schedule.control_frames() as u64,
+            flows_ready: self.schedule.ring_flows() as u64,
+            ended_ranges: self.seen.range_count() as u64,
+            ..self.stats
+        }
+    }
+
+    /// Counters of a live flow.
+    #[must_use]
+    pub fn flow_stats(&self, id: FlowId) -> Option<FlowStats> {
+        self.flows.get(&id).map(Flow::stats)
+    }
+
+    fn rtt_ns(&self) -> u64 {
+        match self.stats.rtt_ns {
+            0 => RTT_NS_ASSUMED,
+            rtt_ns => rtt_ns.max(RTT_NS_MIN),
+        }
+    }
+
+    fn new_flow(&self, stage: Stage, dscp: u8, turn: Turn) -> Flow {
+        let grant = Grant::new(
+            self.limits.flow_window_bytes_initial,
+            self.limits.flow_window_bytes_max,
+        );
+        Flow {
+            stage,
+            send: SendHalf::new(self.peer_window_bytes),
+            receive: ReceiveHalf::new(grant),
+            request: None,
+            dscp,
+            turn,
+            credit_queued: false,
+        }
+    }
+
+    /// What one flow may hold unsent at the present filling.
+    fn send_bytes_max(&self) -> usize {
+        if self.send_held_bytes >= self.limits.peer_send_buffer_bytes_max {
+            SEND_FLOOR_BYTES
+        } else {
+            self.limits.send_buffer_bytes_max
+        }
+    }
+
+    fn payload_bytes_max(&self) -> usize {
+        self.limits.frame_bytes_max - DATA_HEADER_BYTES_MAX
+    }
+
+    /// Puts the flow in the ring if it has something to send.
+    fn wake_sender(&mut self, id: FlowId) {
+        let payload_bytes_max = self.payload_bytes_max();
+        if let Some(flow) = self.flows.get_mut(&id)
+            && flow.is_sendable(payload_bytes_max)
+        {
+            self.schedule.enqueue(id, &mut flow.turn);
+        }
+    }
+
+    fn end_if_done(&mut self, id: FlowId) {
+        let is_done = |flow: &Flow| flow.send.is_ended() && flow.receive.is_ended();
+        if self.flows.get(&id).is_some_and(is_done) {
+            self.remove(id);
+            self.events.push_back(Event::Ended(id));
+        }
+    }
+
+    /// Forgets the flow and everything it holds; false when there was none.
+    fn remove(&mut self, id: FlowId) -> bool {
+        let Some(mut flow) = self.flows.remove(&id) else {
+            return false;
+        };
+        self.own_flows -= u64::from(id.opener() == self.side);
+        self.send_held_bytes -= flow.send.held_bytes();
+        self.receive_held_bytes = self
+            .receive_held_bytes
+            .saturating_sub(flow.receive.held_bytes());
+        flow.receive.grant_mut().release(&mut self.pool);
+        let flows = &self.flows;
+        self.schedule
+            .forget(&flow.turn, |id| flows.contains_key(&id));
+        true
+    }
+}

@@ -1,0 +1,167 @@
+//! To the wire: the next frame.
+
+use super::{Event, Mux, PINGS_MAX};
+use crate::flow::{FlowId, Piece};
+use crate::frame::{Frame, HelloFrame, data_header};
+use crate::schedule::{Control, Schedule};
+use bytes::Bytes;
+
+/// One frame to be written to a stream of its own, which is then finished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transmit {
+    /// The frame's bytes: a header, then payload as it was written, not copied.
+    pub chunks: Vec<Bytes>,
+    /// The stream's priority, higher first. Control frames are above all; data frames go by age, so
+    /// that retransmissions do not queue behind new data. The count starts anew after 2^31 frames;
+    /// for one round trip new frames then go before old ones, which costs nothing but delay.
+    pub priority: i32,
+    /// The flow it belongs to, if any.
+    pub flow: Option<FlowId>,
+    /// The flow's DSCP; 0 for the tunnel's own frames.
+    pub dscp: u8,
+}
+
+impl Transmit {
+    /// Length of the frame, bytes.
+    #[must_use]
+    pub fn frame_bytes(&self) -> usize {
+        self.chunks.iter().map(Bytes::len).sum()
+    }
+
+    fn control(frame: &Frame, flow: Option<FlowId>, dscp: u8) -> Transmit {
+        Transmit {
+            chunks: vec![frame.encode()],
+            priority: i32::MAX,
+            flow,
+            dscp,
+        }
+    }
+}
+
+impl Mux {
+    /// The next frame to send, if there is one: control first, then flows in turn. Ask only while
+    /// the transport has room: what is not asked for stays here, where it can still be ordered.
+    pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Transmit> {
+        let transmit = self.next_transmit(now_ns)?;
+        self.stats.frames_sent += 1;
+        Some(transmit)
+    }
+
+    fn next_transmit(&mut self, now_ns: u64) -> Option<Transmit> {
+        if self.hello_due {
+            self.hello_due = false;
+            let frame = Frame::Hello(HelloFrame {
+                hello: self.hello.clone(),
+                flow_window_bytes: self.limits.flow_window_bytes_initial,
+                flows_max: self.limits.flows_max as u64,
+            });
+            return Some(Transmit::control(&frame, None, 0));
+        }
+        if !self.may_send() {
+            return None;
+        }
+        if let Some(nonce) = self.ping_due.take() {
+            return Some(self.ping_frame(now_ns, nonce));
+        }
+        while let Some(control) = self.schedule.pop_control() {
+            if let Some(transmit) = self.control_frame(control) {
+                return Some(transmit);
+            }
+        }
+        self.data_frame()
+    }
+
+    /// Both know the version and the peer has heard our hello.
+    pub(super) fn may_send(&self) -> bool {
+        self.negotiated.is_some() && self.is_heard
+    }
+
+    fn ping_frame(&mut self, now_ns: u64, nonce: u64) -> Transmit {
+        if self.pings.len() >= PINGS_MAX {
+            self.pings.pop_front();
+        }
+        self.pings.push_back((nonce, now_ns));
+        let sent_ns = now_ns;
+        Transmit::control(&Frame::Ping { nonce, sent_ns }, None, 0)
+    }
+
+    /// The frame for a queued control entry; None when its flow is gone.
+    fn control_frame(&mut self, control: Control) -> Option<Transmit> {
+        let dscp_of = |mux: &Mux, id| mux.flows.get(&id).map_or(0, |flow| flow.dscp);
+        match control {
+            Control::Pong { nonce, sent_ns } => {
+                Some(Transmit::control(&Frame::Pong { nonce, sent_ns }, None, 0))
+            }
+            Control::Open(id) => {
+                let request = self.flows.get_mut(&id)?.request.take()?;
+                let dscp = request.dscp;
+                let frame = Frame::Open { flow: id, request };
+                Some(Transmit::control(&frame, Some(id), dscp))
+            }
+            Control::Answer(id, refusal) => {
+                let frame = Frame::Answer { flow: id, refusal };
+                Some(Transmit::control(&frame, Some(id), dscp_of(self, id)))
+            }
+            Control::Credit(id) => {
+                let flow = self.flows.get_mut(&id)?;
+                flow.credit_queued = false;
+                let limit_bytes = flow.receive.grant_mut().announce();
+                let frame = Frame::Credit {
+                    flow: id,
+                    limit_bytes,
+                };
+                Some(Transmit::control(&frame, Some(id), flow.dscp))
+            }
+            Control::Reset(id, code) => {
+                let frame = Frame::Reset { flow: id, code };
+                Some(Transmit::control(&frame, Some(id), dscp_of(self, id)))
+            }
+        }
+    }
+
+    fn data_frame(&mut self) -> Option<Transmit> {
+        let payload_bytes_max = self.payload_bytes_max();
+        loop {
+            let id = self.schedule.front()?;
+            let Some(flow) = self.flows.get_mut(&id) else {
+                self.schedule.drop_front();
+                continue;
+            };
+            Schedule::begin(&mut flow.turn, self.limits.frame_bytes_max);
+            let held_bytes = flow.send.held_bytes();
+            let Some(piece) = flow.send.take(payload_bytes_max) else {
+                self.schedule.sent(&mut flow.turn, 0, false);
+                continue;
+            };
+            self.send_held_bytes -= held_bytes - flow.send.held_bytes();
+            let has_more = flow.is_sendable(payload_bytes_max);
+            self.schedule
+                .sent(&mut flow.turn, piece.payload_bytes, has_more);
+            let dscp = flow.dscp;
+            return Some(self.data_transmit(id, dscp, piece));
+        }
+    }
+
+    fn data_transmit(&mut self, id: FlowId, dscp: u8, piece: Piece) -> Transmit {
+        self.stats.sent_bytes += piece.payload_bytes as u64;
+        let age = i32::try_from(self.data_frames_sent & 0x7fff_ffff).unwrap_or(i32::MAX);
+        self.data_frames_sent += 1;
+        let mut chunks = piece.chunks;
+        chunks.insert(0, data_header(id, piece.number, piece.end_bytes));
+        let bytes_max = self.send_bytes_max();
+        if let Some(flow) = self.flows.get_mut(&id)
+            && flow.send.take_writable(bytes_max)
+        {
+            self.events.push_back(Event::Writable(id));
+        }
+        if piece.end_bytes.is_some() {
+            self.end_if_done(id);
+        }
+        Transmit {
+            chunks,
+            priority: -age,
+            flow: Some(id),
+            dscp,
+        }
+    }
+}
