@@ -1,3 +1,44 @@
-//! Command line of Farhaul.
+//! Command line of Farhaul: one file per verb, nothing else.
+//!
+//! A new verb is a file `NAME_command.rs` with its clap arguments and
+//! `fn run(self) -> Result<(), Failure>`, a variant of [`Verb`] and a line in
+//! [`Verb::run`].
+//!
+//! Exit codes are stable: 0 done, 1 failed, 2 wrong usage. Errors go to
+//! standard error as `farhaul: what happened, where, what to do`.
 
-fn main() {}
+mod failure;
+mod print;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+
+/// Makes a long, slow or lossy link feel short, and proves it.
+#[derive(Debug, Parser)]
+#[command(name = "farhaul", version, arg_required_else_help = true)]
+struct CommandLine {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {}
+
+impl Verb {
+    fn run(self) -> Result<(), Failure> {
+        match self {}
+    }
+}
+
+fn main() -> ExitCode {
+    let outcome = CommandLine::try_parse()
+        .map_err(Failure::from)
+        .and_then(|line| line.verb.run());
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

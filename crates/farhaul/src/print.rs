@@ -1,0 +1,32 @@
+//! Standard output, without the panic of `println!` when the reader is gone.
+
+use std::io::{ErrorKind, Write, stdout};
+
+use crate::failure::Failure;
+
+/// Prints `text` as it is and flushes it. A closed pipe (`farhaul ... | head`)
+/// is not a failure.
+pub(crate) fn out(text: &str) -> Result<(), Failure> {
+    let mut stdout = stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::failed(format!(
+            "cannot write to standard output: {error}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// As [`out`], with a line end added.
+#[allow(dead_code)]
+pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    out(&format!("{text}\n"))
+}
+
+/// Prints a JSON document for programs, indented, with a line end.
+#[allow(dead_code)]
+pub(crate) fn json(document: &serde_json::Value) -> Result<(), Failure> {
+    out(&format!("{document:#}\n"))
+}
