@@ -1,13 +1,18 @@
 //! The one event vocabulary: logs, metrics, the status screen and tests read it.
 //!
-//! No metric exists that is not an event.
+//! No metric exists that is not an event. [`Event`] is plain data; what is
+//! done with one ([`crate::log`], [`crate::metrics`]) is decided in
+//! [`crate::events`], the only place that receives them.
 
+use std::fmt;
 use std::net::SocketAddr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::config::meaning::Level;
 
 /// Why a flow goes the way it goes. The codes are stable: operators script on them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// Everything the rule asked for is done.
@@ -30,8 +35,83 @@ pub enum Reason {
     Draining,
 }
 
+impl Reason {
+    /// Every reason, in the order of the enum.
+    pub const ALL: [Reason; 9] = [
+        Reason::Optimised,
+        Reason::Rule,
+        Reason::Bypass,
+        Reason::NoPeer,
+        Reason::PeerDown,
+        Reason::PeerPolicy,
+        Reason::AsymmetricReturn,
+        Reason::Overload,
+        Reason::Draining,
+    ];
+
+    /// The stable code, as in JSON and metrics.
+    pub fn code(self) -> &'static str {
+        match self {
+            Reason::Optimised => "optimised",
+            Reason::Rule => "rule",
+            Reason::Bypass => "bypass",
+            Reason::NoPeer => "no-peer",
+            Reason::PeerDown => "peer-down",
+            Reason::PeerPolicy => "peer-policy",
+            Reason::AsymmetricReturn => "asymmetric-return",
+            Reason::Overload => "overload",
+            Reason::Draining => "draining",
+        }
+    }
+
+    /// What the code means, for people.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Reason::Optimised => "everything its rule asks for is done",
+            Reason::Rule => "a rule sends it direct",
+            Reason::Bypass => "bypass is on",
+            Reason::NoPeer => "no peer serves the destination",
+            Reason::PeerDown => "the peer is not reachable",
+            Reason::PeerPolicy => "the peer does not accept this destination",
+            Reason::AsymmetricReturn => "replies do not come back through the far gateway",
+            Reason::Overload => "a bound is reached",
+            Reason::Draining => "a gateway is shutting down",
+        }
+    }
+
+    /// What an operator can do about it; `None` where nothing is wrong.
+    pub fn remedy(self) -> Option<&'static str> {
+        match self {
+            Reason::Optimised | Reason::Draining => None,
+            Reason::Rule => {
+                Some("if it should be accelerated, change the rule named in `farhaul flows`")
+            }
+            Reason::Bypass => Some("run `farhaul bypass off`"),
+            Reason::NoPeer => Some("add the destination to a peer's `networks`"),
+            Reason::PeerDown => {
+                Some("run `farhaul doctor`; check the address, the key and UDP on the way")
+            }
+            Reason::PeerPolicy => {
+                Some("add the destination to `[accept] destinations` at the far gateway")
+            }
+            Reason::AsymmetricReturn => Some(
+                "route the far site's replies through its gateway, or set `client_address = \"gateway\"` there",
+            ),
+            Reason::Overload => Some(
+                "raise `tunnel.flows_max` on both gateways, or find what opens so many connections",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.code())
+    }
+}
+
 /// Who ended a flow and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowEnd {
     /// Both directions ended cleanly.
@@ -50,6 +130,28 @@ pub enum FlowEnd {
     Refused,
     /// Internal or protocol error.
     Failed,
+}
+
+impl FlowEnd {
+    /// The stable code, as in JSON and metrics.
+    pub fn code(self) -> &'static str {
+        match self {
+            FlowEnd::Closed => "closed",
+            FlowEnd::ResetByClient => "reset-by-client",
+            FlowEnd::ResetByServer => "reset-by-server",
+            FlowEnd::PeerLost => "peer-lost",
+            FlowEnd::PeerRestarted => "peer-restarted",
+            FlowEnd::ResetByOperator => "reset-by-operator",
+            FlowEnd::Refused => "refused",
+            FlowEnd::Failed => "failed",
+        }
+    }
+}
+
+impl fmt::Display for FlowEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.code())
+    }
 }
 
 /// Something that happened.
@@ -152,6 +254,33 @@ pub enum Event {
     },
     /// The gateway is done.
     Stopped,
+    /// Transparent interception began or ended.
+    Intercepting {
+        /// Whether connections are taken from now on.
+        on: bool,
+        /// Why it changed.
+        why: String,
+    },
+    /// A bound was reached; the counter for "full" (architecture, invariant 5).
+    Full {
+        /// Configuration name of the bound, such as `tunnel.flows_max`.
+        bound: &'static str,
+    },
+    /// A client of an explicit listener did not finish its handshake.
+    HandshakeFailed {
+        /// `socks`, `connect` or `forward`.
+        listener: &'static str,
+        /// Client.
+        client: SocketAddr,
+        /// What was wrong with it.
+        why: String,
+    },
+    /// Log lines were lost because standard error did not take them in time,
+    /// or because one kind of event came too often.
+    LogDropped {
+        /// How many since the last line of this kind.
+        lines: u64,
+    },
     /// Something an operator should know and that has no event of its own.
     Trouble {
         /// Part of the gateway.
@@ -159,4 +288,156 @@ pub enum Event {
         /// What happened, where, what to do.
         what: String,
     },
+}
+
+impl Event {
+    /// How much attention it deserves.
+    pub fn level(&self) -> Level {
+        match self {
+            Event::FlowOpened { .. }
+            | Event::FlowEnded { .. }
+            | Event::WentDirect { .. }
+            | Event::OpenFailed { .. }
+            | Event::HandshakeFailed { .. } => Level::Debug,
+            Event::PeerUp { .. }
+            | Event::Reloaded
+            | Event::BypassSet { .. }
+            | Event::Started { .. }
+            | Event::Draining { .. }
+            | Event::Intercepting { .. }
+            | Event::Stopped => Level::Info,
+            Event::PeerDown { .. }
+            | Event::PeerRestarted { .. }
+            | Event::PeerRejected { .. }
+            | Event::Full { .. }
+            | Event::LogDropped { .. }
+            | Event::Trouble { .. } => Level::Warn,
+            Event::ReloadRefused { .. } => Level::Error,
+        }
+    }
+
+    /// Whether it concerns one connection only: such events come by the
+    /// thousand and are kept apart from those an operator wants to see.
+    pub fn is_per_connection(&self) -> bool {
+        self.level() == Level::Debug
+    }
+}
+
+/// One sentence for people, without a full stop. Text from outside is not
+/// escaped here; [`crate::log`] does that for the whole line.
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::FlowOpened {
+                flow,
+                peer,
+                client,
+                destination,
+                rule,
+            } => {
+                write!(
+                    f,
+                    "flow {flow} from {client} to {destination} through {peer} ({rule})"
+                )
+            }
+            Event::FlowEnded {
+                flow,
+                peer,
+                end,
+                sent_bytes,
+                received_bytes,
+            } => write!(
+                f,
+                "flow {flow} through {peer} ended: {end}, {sent_bytes} bytes sent, {received_bytes} received"
+            ),
+            Event::WentDirect {
+                client,
+                destination,
+                reason,
+            } => {
+                write!(
+                    f,
+                    "{client} to {destination} went direct: {}",
+                    reason.meaning()
+                )
+            }
+            Event::OpenFailed {
+                client,
+                destination,
+                refusal,
+            } => {
+                write!(f, "{client} could not reach {destination}: {refusal}")
+            }
+            Event::PeerUp { peer, address } => write!(f, "peer {peer} is up at {address}"),
+            Event::PeerDown { peer, why } => write!(f, "peer {peer} is down: {why}"),
+            Event::PeerRestarted { peer, flows } => {
+                write!(f, "peer {peer} restarted; {flows} flows were reset")
+            }
+            Event::PeerRejected { address, why } => {
+                write!(f, "turned away a handshake from {address}: {why}")
+            }
+            Event::Reloaded => f.write_str("configuration reloaded"),
+            Event::ReloadRefused { error } => {
+                write!(
+                    f,
+                    "reload refused, the old configuration keeps running: {error}"
+                )
+            }
+            Event::BypassSet { on: true } => f.write_str("bypass on: new connections go direct"),
+            Event::BypassSet { on: false } => f.write_str("bypass off"),
+            Event::Started { site } => write!(f, "gateway {site} serves"),
+            Event::Draining { flows } => write!(f, "draining: {flows} flows still open"),
+            Event::Stopped => f.write_str("stopped"),
+            Event::Intercepting { on: true, why } => write!(f, "interception on: {why}"),
+            Event::Intercepting { on: false, why } => write!(f, "interception off: {why}"),
+            Event::Full { bound } => write!(f, "{bound} is reached"),
+            Event::HandshakeFailed {
+                listener,
+                client,
+                why,
+            } => {
+                write!(f, "{listener} handshake with {client} failed: {why}")
+            }
+            Event::LogDropped { lines } => write!(f, "{lines} log lines were dropped"),
+            Event::Trouble { part, what } => write!(f, "{part}: {what}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_in_text_and_json_are_the_same() {
+        for reason in Reason::ALL {
+            let json = serde_json::to_string(&reason).unwrap();
+            assert_eq!(json, format!("\"{}\"", reason.code()));
+            assert_eq!(serde_json::from_str::<Reason>(&json).unwrap(), reason);
+        }
+        for end in [
+            FlowEnd::Closed,
+            FlowEnd::ResetByClient,
+            FlowEnd::ResetByServer,
+            FlowEnd::PeerLost,
+            FlowEnd::PeerRestarted,
+            FlowEnd::ResetByOperator,
+            FlowEnd::Refused,
+            FlowEnd::Failed,
+        ] {
+            assert_eq!(
+                serde_json::to_string(&end).unwrap(),
+                format!("\"{}\"", end.code())
+            );
+        }
+    }
+
+    #[test]
+    fn every_reason_that_is_a_fault_has_a_remedy() {
+        let silent: Vec<_> = Reason::ALL
+            .into_iter()
+            .filter(|r| r.remedy().is_none())
+            .collect();
+        assert_eq!(silent, [Reason::Optimised, Reason::Draining]);
+    }
 }

@@ -1,0 +1,30 @@
+//! What an operator can ask of a running gateway.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use super::status::{Flows, Status};
+
+/// The gateway as the admin server sees it. Everything answers at once from
+/// what is known, except [`Operator::reload`], which reads files.
+pub trait Operator: Send + Sync + 'static {
+    /// The gateway at a glance.
+    fn status(&self) -> Status;
+
+    /// Every flow, and the connections that lately went direct.
+    fn flows(&self) -> Flows;
+
+    /// Sends new connections direct (`true`) or accelerates them again.
+    /// Flows already in the tunnel stay there.
+    fn set_bypass(&self, on: bool);
+
+    /// Resets a flow towards both applications; `false` if there is none.
+    fn reset_flow(&self, id: u64) -> bool;
+
+    /// Reads the configuration file again. An error names file, line and
+    /// remedy, and means that the old configuration keeps running.
+    fn reload(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>>;
+
+    /// The running configuration as TOML, with every default; no secrets.
+    fn config_toml(&self) -> String;
+}

@@ -1,0 +1,209 @@
+//! What the admin API answers: plain values, the JSON that `--json` prints.
+//!
+//! The gateway fills them in, the command line and `/metrics` read them.
+//! Fields are only ever added, so scripts keep working; a reader ignores
+//! what it does not know.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::event::Reason;
+
+/// The gateway at a glance.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// Site name.
+    pub site: String,
+    /// Program version.
+    pub version: String,
+    /// Peer protocol versions this gateway speaks, such as `1` or `1-2`.
+    pub protocol: String,
+    /// Process number.
+    pub pid: u32,
+    /// This gateway's public key, as peers write it in their configuration.
+    pub key: String,
+    /// UDP address of the tunnel.
+    pub tunnel_address: String,
+    /// Seconds since start.
+    pub uptime_s: u64,
+    /// The operator's bypass is on: new connections go direct.
+    pub bypass: bool,
+    /// Shutting down: new connections go direct, old ones may finish.
+    pub draining: bool,
+    /// Transparent interception.
+    pub intercept: InterceptStatus,
+    /// Every configured peer, in the order of the configuration.
+    pub peers: Vec<PeerStatus>,
+    /// Flows held now.
+    pub flows: FlowCounts,
+    /// Connections sent direct since start because the server's replies do
+    /// not come back through the far gateway.
+    pub asymmetric_returns: u64,
+    /// What happened lately, oldest first, without what concerns only one
+    /// connection.
+    pub recent: Vec<Happened>,
+    /// The one thing to fix next, if anything; see [`crate::admin::advice`].
+    pub next: Option<String>,
+}
+
+/// Transparent interception.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InterceptStatus {
+    /// `transparent` or `explicit`.
+    pub mode: String,
+    /// LAN interfaces whose connections are taken.
+    pub interfaces: Vec<String>,
+    /// The rules are installed and their lease is being renewed.
+    pub active: bool,
+    /// Why they are not, if they should be.
+    pub problem: Option<String>,
+    /// Addresses of explicit listeners, such as `socks 127.0.0.1:1080`.
+    pub listeners: Vec<String>,
+}
+
+/// State of the tunnel to a peer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PeerState {
+    /// It stands; new connections use it.
+    Up,
+    /// It was lost or never stood; new connections go direct.
+    #[default]
+    Down,
+    /// A handshake is under way; new connections go direct.
+    Connecting,
+}
+
+/// One peer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeerStatus {
+    /// Name in the configuration.
+    pub name: String,
+    /// State of the tunnel.
+    pub state: PeerState,
+    /// Seconds in that state.
+    pub since_s: u64,
+    /// UDP address in use, or the configured one, or empty for a peer that
+    /// dials us and has not yet.
+    pub address: String,
+    /// Its pinned public key.
+    pub key: String,
+    /// Its program version, once the tunnel has stood.
+    pub version: Option<String>,
+    /// Networks behind it, in CIDR form.
+    pub networks: Vec<String>,
+    /// Smoothed round-trip time in milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// Share of packets lost recently, 0 to 1.
+    pub lost_ratio: Option<f64>,
+    /// Largest UDP payload the path is known to carry, in bytes.
+    pub datagram_bytes: Option<u16>,
+    /// The peer's clock minus ours, in milliseconds, if it was told.
+    pub clock_ahead_ms: Option<f64>,
+    /// Application bytes taken towards the peer.
+    pub payload_sent_bytes: u64,
+    /// Application bytes delivered from the peer.
+    pub payload_received_bytes: u64,
+    /// UDP payload bytes sent.
+    pub wire_sent_bytes: u64,
+    /// UDP payload bytes received.
+    pub wire_received_bytes: u64,
+    /// Flows through this peer now.
+    pub flows: u64,
+    /// What went wrong last, if anything did.
+    pub last_error: Option<String>,
+}
+
+/// Flows by state.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FlowCounts {
+    /// Everything their rule asks for is done.
+    pub optimised: u64,
+    /// Some of it is done.
+    pub partly: u64,
+    /// Relayed by the gateway outside the tunnel.
+    pub direct: u64,
+    /// Connections sent direct since start.
+    pub direct_since_start: u64,
+}
+
+/// How much of what its rule asks for a flow gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlowState {
+    /// All of it.
+    Optimised,
+    /// It goes through the tunnel, but something was given up.
+    Partly,
+    /// It does not go through the tunnel.
+    Direct,
+}
+
+/// One flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlowStatus {
+    /// Number, unique in this process; what `farhaul reset` takes.
+    pub id: u64,
+    /// Peer's name; empty for a direct flow.
+    pub peer: String,
+    /// Client address and port.
+    pub client: String,
+    /// Server, as address or `host:port`.
+    pub destination: String,
+    /// `near` where the client's connection ends here, `far` where the
+    /// server's does.
+    pub side: FlowSide,
+    /// Rule that matched.
+    pub rule: String,
+    /// Scheduling class, such as `interactive`.
+    pub class: String,
+    /// How much it gets.
+    pub state: FlowState,
+    /// Why.
+    pub reason: Reason,
+    /// Seconds since it was opened.
+    pub age_s: u64,
+    /// Seconds since a byte last moved.
+    pub idle_s: u64,
+    /// Payload bytes from the near application into the tunnel.
+    pub sent_bytes: u64,
+    /// Payload bytes from the tunnel to the near application.
+    pub received_bytes: u64,
+}
+
+/// Which end of a flow this gateway is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlowSide {
+    /// The client's connection ends here.
+    Near,
+    /// The server's connection ends here.
+    Far,
+}
+
+/// An event as the API shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Happened {
+    /// When, RFC 3339 in UTC with milliseconds.
+    pub time: String,
+    /// `debug`, `info`, `warn` or `error`.
+    pub level: String,
+    /// One sentence.
+    pub text: String,
+    /// The event's fields, as in a JSON log line.
+    pub event: Value,
+}
+
+/// Answer to `flows`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Flows {
+    /// Flows held now.
+    pub flows: Vec<FlowStatus>,
+    /// Connections that lately went direct or could not be opened, oldest first.
+    pub recent_direct: Vec<Happened>,
+}
