@@ -1,0 +1,213 @@
+//! A peer: the gateway at another site, whether it can be reached at the
+//! moment, and the tunnels to it.
+//!
+//! There is normally one tunnel. After an outage a new one is dialled while
+//! the old may still wait for the link to return: new flows use the newest
+//! tunnel that is heard, old flows stay where they are until theirs ends.
+//! A tunnel whose peer turns out to be another process is ended at once.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::{Duration, Instant};
+
+use farhaul_tunnel::Negotiated;
+use tokio::sync::Notify;
+
+use crate::config::meaning::{self, Dial};
+use crate::session::{Session, SessionEnd};
+
+/// Whether new flows may use the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// No tunnel yet since we started.
+    Connecting,
+    /// A tunnel stands and is heard.
+    Up,
+    /// Silent.
+    Down,
+}
+
+/// A change of state, for the caller to announce.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// A tunnel stands.
+    Up(SocketAddr),
+    /// Nothing is heard any more.
+    Down(String),
+}
+
+struct Tunnel {
+    session: Arc<Session>,
+    negotiated: Negotiated,
+}
+
+/// A peer and its tunnels.
+pub struct Peer {
+    config: RwLock<meaning::Peer>,
+    tunnels: Mutex<Vec<Tunnel>>,
+    state: AtomicU8,
+    since: Mutex<Instant>,
+    last_error: Mutex<Option<String>>,
+    /// Woken when a tunnel was added or lost.
+    pub changed: Notify,
+}
+
+impl Peer {
+    /// A peer nobody has heard of yet.
+    pub fn new(config: meaning::Peer) -> Self {
+        Self {
+            config: RwLock::new(config),
+            tunnels: Mutex::default(),
+            state: AtomicU8::new(State::Connecting as u8),
+            since: Mutex::new(Instant::now()),
+            last_error: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Its present configuration.
+    pub fn config(&self) -> meaning::Peer {
+        self.config
+            .read()
+            .unwrap_or_else(|poison| poison.into_inner())
+            .clone()
+    }
+
+    /// Takes a reloaded configuration; standing tunnels are kept.
+    pub fn configure(&self, config: meaning::Peer) {
+        *self
+            .config
+            .write()
+            .unwrap_or_else(|poison| poison.into_inner()) = config;
+        self.changed.notify_one();
+    }
+
+    /// The tunnel new flows use: the newest that was heard within `dead_after`.
+    pub fn tunnel(&self, dead_after: Duration) -> Option<Arc<Session>> {
+        let tunnels = lock(&self.tunnels);
+        let usable =
+            |tunnel: &&Tunnel| !tunnel.session.is_over() && tunnel.session.silence() < dead_after;
+        tunnels
+            .iter()
+            .rev()
+            .find(usable)
+            .map(|tunnel| tunnel.session.clone())
+    }
+
+    /// Adds a tunnel whose peer has said hello. Tunnels to an earlier process
+    /// of the peer are ended; returns how many flows that reset, if any did.
+    pub fn adopt(&self, session: Arc<Session>, negotiated: Negotiated) -> Option<usize> {
+        let mut tunnels = lock(&self.tunnels);
+        let instance = negotiated.peer.instance;
+        let (same, stale): (Vec<_>, Vec<_>) = std::mem::take(&mut *tunnels)
+            .into_iter()
+            .partition(|tunnel| tunnel.negotiated.peer.instance == instance);
+        let restarted = !stale.is_empty();
+        let mut flows = 0;
+        for tunnel in stale {
+            flows += tunnel.session.flow_count();
+            tunnel.session.close(SessionEnd::PeerRestarted);
+        }
+        *tunnels = same;
+        tunnels.push(Tunnel {
+            session,
+            negotiated,
+        });
+        drop(tunnels);
+        *lock(&self.last_error) = None;
+        self.changed.notify_one();
+        restarted.then_some(flows)
+    }
+
+    /// Forgets tunnels that have ended and closes idle ones that were
+    /// replaced; then says whether the state has changed.
+    pub fn review(&self, dead_after: Duration) -> Option<Change> {
+        self.sweep();
+        let tunnel = self.tunnel(dead_after);
+        let before = self.state();
+        let now = match (&tunnel, before) {
+            (Some(_), _) => State::Up,
+            (None, State::Connecting) => State::Connecting,
+            (None, _) => State::Down,
+        };
+        if before == now {
+            return None;
+        }
+        self.state.store(now as u8, Ordering::Relaxed);
+        *lock(&self.since) = Instant::now();
+        match tunnel {
+            Some(session) => session.address().map(Change::Up),
+            None => {
+                let why = lock(&self.last_error).clone();
+                let silent = || format!("silent for {} ms", dead_after.as_millis());
+                Some(Change::Down(why.unwrap_or_else(silent)))
+            }
+        }
+    }
+
+    fn sweep(&self) {
+        let mut tunnels = lock(&self.tunnels);
+        let newest = tunnels.last().map(|tunnel| Arc::as_ptr(&tunnel.session));
+        tunnels.retain(|tunnel| {
+            let replaced = Some(Arc::as_ptr(&tunnel.session)) != newest;
+            if replaced && tunnel.session.flow_count() == 0 {
+                tunnel.session.close(SessionEnd::Closed);
+            }
+            !tunnel.session.is_over()
+        });
+    }
+
+    /// Ends every tunnel.
+    pub fn close(&self, end: &SessionEnd) {
+        for tunnel in lock(&self.tunnels).drain(..) {
+            tunnel.session.close(end.clone());
+        }
+    }
+
+    /// Whether this side should dial now.
+    pub fn should_dial(&self, dead_after: Duration) -> bool {
+        let config = self
+            .config
+            .read()
+            .unwrap_or_else(|poison| poison.into_inner());
+        config.address.is_some() && config.dial != Dial::Peer && self.tunnel(dead_after).is_none()
+    }
+
+    /// Remembers why there is no tunnel, for `farhaul status`.
+    pub fn note_error(&self, error: String) {
+        *lock(&self.last_error) = Some(error);
+    }
+
+    /// Why there is no tunnel, as far as known.
+    pub fn last_error(&self) -> Option<String> {
+        lock(&self.last_error).clone()
+    }
+
+    /// State as last reviewed.
+    pub fn state(&self) -> State {
+        match self.state.load(Ordering::Relaxed) {
+            value if value == State::Up as u8 => State::Up,
+            value if value == State::Down as u8 => State::Down,
+            _ => State::Connecting,
+        }
+    }
+
+    /// For how long it has been in this state.
+    pub fn since(&self) -> Duration {
+        lock(&self.since).elapsed()
+    }
+
+    /// All standing tunnels, oldest first, with what was negotiated.
+    pub fn tunnels(&self) -> Vec<(Arc<Session>, Negotiated)> {
+        let tunnels = lock(&self.tunnels);
+        tunnels
+            .iter()
+            .map(|t| (t.session.clone(), t.negotiated.clone()))
+            .collect()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
+}

@@ -1,0 +1,216 @@
+//! The QUIC endpoint that carries tunnels: pinned keys, silent towards
+//! strangers, path MTU probed upwards from 1200.
+
+pub mod knock;
+pub mod socket;
+pub mod tls;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use noq::congestion::Bbr3Config;
+use noq::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TokioRuntime, TransportConfig, VarInt};
+use ring::hmac;
+use thiserror::Error;
+
+use self::knock::{Doorkeeper, IssuedIds, Knock};
+use self::socket::{Marking, TunnelSocket, Turned};
+use self::tls::PinnedKeys;
+use crate::config::meaning::Tunnel;
+use crate::keys::{PrivateKey, PublicKey};
+
+/// Largest UDP payload the path is probed for: Ethernet's 1500 less IPv4 and
+/// UDP headers. IPv6 paths end up 20 bytes lower by themselves.
+const DATAGRAM_BYTES_MAX: u16 = 1472;
+/// Frames in flight to us at most; each holds one short stream.
+const STREAMS_MAX: u32 = 16_384;
+/// What one tunnel may have in flight towards us: 3 x 1 Gbit/s x 0.2 s.
+const RECEIVE_WINDOW_BYTES: u32 = 96 << 20;
+/// One frame and its header, with room for larger frames of later versions.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+
+/// Why the endpoint could not be set up or a peer not be dialled.
+#[derive(Debug, Error)]
+pub enum EndpointError {
+    /// The UDP address is taken or not ours.
+    #[error("cannot listen on UDP {address} (tunnel.listen): {source}")]
+    Bind {
+        /// What was asked for.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Keys the TLS stack does not take.
+    #[error("cannot use the gateway's key: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The stack refused to dial.
+    #[error("cannot dial {0}: {1}")]
+    Connect(SocketAddr, noq::ConnectError),
+    /// The handshake failed.
+    #[error("handshake with {0} failed: {1}")]
+    Handshake(SocketAddr, noq::ConnectionError),
+    /// Nobody answered in time.
+    #[error("{0} does not answer; is the far gateway running, and does UDP pass?")]
+    Silent(SocketAddr),
+    /// The other side proved no key, or one that is not pinned.
+    #[error("{0} presented no pinned key")]
+    Stranger(SocketAddr),
+}
+
+/// Our side of all tunnels.
+pub struct Endpoint {
+    inner: noq::Endpoint,
+    key: PrivateKey,
+    transport: Arc<TransportConfig>,
+    /// Keys that may dial us.
+    pub pinned: Arc<PinnedKeys>,
+    /// DSCP of outgoing datagrams by peer address.
+    pub marking: Arc<Marking>,
+    /// Datagrams dropped unanswered.
+    pub turned: Arc<Turned>,
+}
+
+impl Endpoint {
+    /// Binds the UDP socket. Must run inside a tokio runtime.
+    pub fn bind(config: &Tunnel, key: PrivateKey) -> Result<Self, EndpointError> {
+        let bind_error = |source| EndpointError::Bind {
+            address: config.listen,
+            source,
+        };
+        let socket = bind_udp(config.listen).map_err(bind_error)?;
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, &key.to_pkcs8_der());
+        let issued = IssuedIds::new(hmac::sign(&secret, b"connection ids").as_ref());
+        let reset_key = hmac::Key::new(
+            hmac::HMAC_SHA256,
+            hmac::sign(&secret, b"stateless reset").as_ref(),
+        );
+        let mut endpoint_config = EndpointConfig::new(Arc::new(reset_key));
+        let ids = issued.clone();
+        endpoint_config.cid_generator(Arc::new(move || Box::new(ids.clone())));
+
+        let pinned = Arc::new(PinnedKeys::default());
+        let transport = Arc::new(transport(config));
+        let mut server =
+            noq::ServerConfig::with_crypto(Arc::new(tls::server(&key, pinned.clone())?));
+        server.transport_config(transport.clone());
+        server.migration(true);
+
+        let marking = Arc::new(Marking::default());
+        let turned = Arc::new(Turned::default());
+        let doorkeeper = Doorkeeper::new(issued, &key.public());
+        let socket = TunnelSocket::new(socket, doorkeeper, marking.clone(), turned.clone())
+            .map_err(bind_error)?;
+        let inner = noq::Endpoint::new_with_abstract_socket(
+            endpoint_config,
+            Some(server),
+            Box::new(socket),
+            Arc::new(TokioRuntime),
+        )
+        .map_err(bind_error)?;
+        Ok(Self {
+            inner,
+            key,
+            transport,
+            pinned,
+            marking,
+            turned,
+        })
+    }
+
+    /// Dials a peer and proves both keys.
+    pub async fn dial(
+        &self,
+        address: SocketAddr,
+        peer: PublicKey,
+        timeout: Duration,
+    ) -> Result<noq::Connection, EndpointError> {
+        let knock = Knock::new(&peer);
+        let mut client = noq::ClientConfig::new(Arc::new(tls::client(&self.key, peer)?));
+        client.transport_config(self.transport.clone());
+        client.initial_dst_cid_provider(Arc::new(move || knock.connection_id()));
+        let connecting = self
+            .inner
+            .connect_with(client, address, "farhaul.invalid")
+            .map_err(|error| EndpointError::Connect(address, error))?;
+        match tokio::time::timeout(timeout, connecting).await {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(error)) => Err(EndpointError::Handshake(address, error)),
+            Err(_) => Err(EndpointError::Silent(address)),
+        }
+    }
+
+    /// Waits for the next dialer. `None` once the endpoint is closed.
+    pub async fn accept(&self) -> Option<noq::Incoming> {
+        self.inner.accept().await
+    }
+
+    /// Completes the handshake with a dialer and names its key.
+    pub async fn admit(
+        incoming: noq::Incoming,
+        timeout: Duration,
+    ) -> Result<(noq::Connection, PublicKey), EndpointError> {
+        let address = incoming.remote_address();
+        let handshake = async {
+            let connecting = incoming.accept()?;
+            connecting.await
+        };
+        let connection = match tokio::time::timeout(timeout, handshake).await {
+            Ok(result) => result.map_err(|error| EndpointError::Handshake(address, error))?,
+            Err(_) => return Err(EndpointError::Silent(address)),
+        };
+        match tls::peer_key(&connection) {
+            Some(key) => Ok((connection, key)),
+            None => Err(EndpointError::Stranger(address)),
+        }
+    }
+
+    /// The UDP address we listen on.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.inner.local_addr().ok()
+    }
+
+    /// Closes every tunnel and waits until the peers were told.
+    pub async fn close(&self, reason: &[u8]) {
+        self.inner.close(VarInt::from_u32(0), reason);
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.inner.wait_idle()).await;
+    }
+}
+
+fn bind_udp(address: SocketAddr) -> std::io::Result<UdpSocket> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, Some(socket2::Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    // Room for a burst at 1 Gbit/s while the process is not scheduled; the
+    // kernel grants what it is allowed to.
+    let _ = socket.set_recv_buffer_size(8 << 20);
+    let _ = socket.set_send_buffer_size(8 << 20);
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+fn transport(config: &Tunnel) -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    let mut mtu = MtuDiscoveryConfig::default();
+    mtu.upper_bound(DATAGRAM_BYTES_MAX);
+    let idle = IdleTimeout::try_from(config.resume_max.max(config.dead_after * 2)).ok();
+    transport
+        .max_idle_timeout(idle)
+        .keep_alive_interval(Some(config.keep_alive))
+        .max_concurrent_bidi_streams(VarInt::from_u32(0))
+        .max_concurrent_uni_streams(VarInt::from_u32(STREAMS_MAX))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(RECEIVE_WINDOW_BYTES))
+        .send_window(u64::from(RECEIVE_WINDOW_BYTES))
+        .send_fairness(true)
+        // A long link reorders; frames are put in order above QUIC anyway.
+        .packet_threshold(64)
+        .time_threshold(1.25)
+        .initial_rtt(Duration::from_millis(200))
+        .mtu_discovery_config(Some(mtu))
+        .datagram_receive_buffer_size(None)
+        .congestion_controller_factory(Arc::new(Bbr3Config::default()));
+    transport
+}

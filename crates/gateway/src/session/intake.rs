@@ -1,0 +1,55 @@
+//! Feeds arriving frames to the machine. Each stream is one frame and is read
+//! by a task of its own: a frame with a hole in it holds up nobody else's.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use farhaul_tunnel::FRAME_BYTES_HARD_MAX;
+use noq::ConnectionError;
+
+use super::{Session, SessionEnd};
+
+pub(super) async fn run(session: Arc<Session>) {
+    loop {
+        match session.connection.accept_uni().await {
+            Ok(stream) => {
+                tokio::spawn(receive(session.clone(), stream));
+            }
+            Err(error) => {
+                session.finish(end_of(error));
+                return;
+            }
+        }
+    }
+}
+
+async fn receive(session: Arc<Session>, mut stream: noq::RecvStream) {
+    let frame = match stream.read_to_end(FRAME_BYTES_HARD_MAX).await {
+        Ok(bytes) => Bytes::from(bytes),
+        Err(noq::ReadToEndError::Read(noq::ReadError::ConnectionLost(error))) => {
+            return session.finish(end_of(error));
+        }
+        Err(error) => {
+            return session.close(SessionEnd::Protocol(format!("unreadable frame: {error}")));
+        }
+    };
+    let now = session.now_ns();
+    if let Err(error) = session.drive(|mux, _| mux.handle_frame(now, frame)) {
+        session.close(SessionEnd::Protocol(error.to_string()));
+    }
+}
+
+/// What the loss of a connection means.
+pub(super) fn end_of(error: ConnectionError) -> SessionEnd {
+    match error {
+        // The peer holds our key to its connection IDs but not the
+        // connection: it is a new process (RFC 9000 section 10.3).
+        ConnectionError::Reset => SessionEnd::PeerRestarted,
+        ConnectionError::TimedOut => SessionEnd::Lost,
+        ConnectionError::LocallyClosed => SessionEnd::Closed,
+        ConnectionError::ApplicationClosed(close) => {
+            SessionEnd::PeerClosed(String::from_utf8_lossy(&close.reason).into_owned())
+        }
+        other => SessionEnd::Protocol(other.to_string()),
+    }
+}

@@ -1,0 +1,330 @@
+//! One tunnel that stands: a QUIC connection and the flows it carries.
+//!
+//! The protocol itself is the pure machine [`Mux`]; this file holds it in a
+//! lock and turns its events into wake-ups. `pump` writes its frames to the
+//! wire, `intake` feeds what arrives, `liveness` listens for silence, and
+//! [`FlowHandle`] is what a flow's task holds.
+
+mod flow_handle;
+mod intake;
+mod liveness;
+mod pump;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use farhaul_tunnel::{
+    Event, FlowId, Hello, Limits, Mux, Negotiated, OpenError, OpenRequest, Refusal, ResetCode, Side,
+};
+use tokio::sync::{Notify, mpsc, watch};
+
+use self::flow_handle::FlowState;
+pub use self::flow_handle::{FlowHandle, Incoming, OpenOutcome};
+
+/// Why a tunnel is no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionEnd {
+    /// Silent for longer than flows are kept.
+    Lost,
+    /// The peer's process is another one now.
+    PeerRestarted,
+    /// The peer said good-bye.
+    PeerClosed(String),
+    /// We said good-bye.
+    Closed,
+    /// The peer broke the protocol or speaks another version.
+    Protocol(String),
+}
+
+impl SessionEnd {
+    /// What the flows of the tunnel are told.
+    pub fn reset_code(&self) -> ResetCode {
+        match self {
+            SessionEnd::Lost => ResetCode::TunnelLost,
+            SessionEnd::PeerRestarted => ResetCode::PeerRestarted,
+            SessionEnd::PeerClosed(_) => ResetCode::TunnelLost,
+            SessionEnd::Closed => ResetCode::Admin,
+            SessionEnd::Protocol(_) => ResetCode::Protocol,
+        }
+    }
+}
+
+/// Figures of a tunnel for status and metrics.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SessionStats {
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// Datagram bytes sent and received, UDP payload.
+    pub wire_sent_bytes: u64,
+    /// See above.
+    pub wire_received_bytes: u64,
+    /// Packets the QUIC stack counted lost, of `packets_sent`.
+    pub packets_lost: u64,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Current datagram size.
+    pub mtu_bytes: u16,
+    /// Congestion window.
+    pub window_bytes: u64,
+    /// Flows alive.
+    pub flows: usize,
+}
+
+/// A standing tunnel. Cheap to share; ends when [`Session::close`] is called
+/// or the connection is lost.
+pub struct Session {
+    /// Peer's name, for events.
+    pub peer: String,
+    connection: noq::Connection,
+    mux: Mutex<Mux>,
+    flows: Mutex<HashMap<FlowId, Arc<FlowState>>>,
+    incoming: mpsc::UnboundedSender<Incoming>,
+    work: Notify,
+    acknowledged: Notify,
+    in_flight_bytes: AtomicUsize,
+    hello: watch::Sender<Option<Negotiated>>,
+    end: watch::Sender<Option<SessionEnd>>,
+    mark: Arc<AtomicU8>,
+    started: Instant,
+    heard_ms: AtomicU64,
+}
+
+/// What a tunnel is made of.
+pub struct SessionParts {
+    /// Peer's name.
+    pub peer: String,
+    /// A connection whose peer has proved its key.
+    pub connection: noq::Connection,
+    /// Who dialled.
+    pub side: Side,
+    /// What we say about ourselves.
+    pub hello: Hello,
+    /// Bounds.
+    pub limits: Limits,
+    /// DSCP of the tunnel's datagrams.
+    pub mark: Arc<AtomicU8>,
+}
+
+impl Session {
+    /// Starts the tunnel's tasks. Flows that the peer opens arrive on the
+    /// receiver; their number is bounded by [`Limits::flows_max`].
+    pub fn start(parts: SessionParts) -> (Arc<Self>, mpsc::UnboundedReceiver<Incoming>) {
+        let (incoming, receiver) = mpsc::unbounded_channel();
+        let mux = Mux::new(parts.side, parts.limits, parts.hello);
+        let session = Arc::new(Self {
+            peer: parts.peer,
+            connection: parts.connection,
+            mux: Mutex::new(mux),
+            flows: Mutex::default(),
+            incoming,
+            work: Notify::new(),
+            acknowledged: Notify::new(),
+            in_flight_bytes: AtomicUsize::new(0),
+            hello: watch::channel(None).0,
+            end: watch::channel(None).0,
+            mark: parts.mark,
+            started: Instant::now(),
+            heard_ms: AtomicU64::new(0),
+        });
+        tokio::spawn(pump::run(session.clone()));
+        tokio::spawn(intake::run(session.clone()));
+        tokio::spawn(liveness::run(session.clone()));
+        (session, receiver)
+    }
+
+    /// Waits for the peer's hello.
+    pub async fn greeted(&self) -> Result<Negotiated, SessionEnd> {
+        let mut hello = self.hello.subscribe();
+        tokio::select! {
+            greeting = hello.wait_for(Option::is_some) => match greeting {
+                Ok(greeting) => greeting.clone().ok_or(SessionEnd::Lost),
+                Err(_) => Err(SessionEnd::Lost),
+            },
+            end = self.ended() => Err(end),
+        }
+    }
+
+    /// Opens a flow; data may be written before the far side has answered.
+    pub fn open(self: &Arc<Self>, request: OpenRequest) -> Result<FlowHandle, OpenError> {
+        let opened = self.drive(|mux, flows| {
+            let flow = mux.open(request)?;
+            let state = Arc::new(FlowState::default());
+            flows.insert(flow, state.clone());
+            Ok((flow, state))
+        });
+        opened.map(|(flow, state)| FlowHandle::new(self.clone(), flow, state))
+    }
+
+    /// How long the peer has been silent.
+    pub fn silence(&self) -> Duration {
+        let heard = Duration::from_millis(self.heard_ms.load(std::sync::atomic::Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(heard)
+    }
+
+    /// Waits for the end.
+    pub async fn ended(&self) -> SessionEnd {
+        let mut end = self.end.subscribe();
+        match end.wait_for(Option::is_some).await {
+            Ok(end) => end.clone().unwrap_or(SessionEnd::Lost),
+            Err(_) => SessionEnd::Lost,
+        }
+    }
+
+    /// Whether the tunnel has ended.
+    pub fn is_over(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
+    /// Ends the tunnel and resets its flows.
+    pub fn close(&self, end: SessionEnd) {
+        let reason = match &end {
+            SessionEnd::Protocol(text) | SessionEnd::PeerClosed(text) => text.clone(),
+            SessionEnd::Closed => "closing".to_owned(),
+            SessionEnd::Lost => "lost".to_owned(),
+            SessionEnd::PeerRestarted => "peer restarted".to_owned(),
+        };
+        self.finish(end);
+        self.connection
+            .close(noq::VarInt::from_u32(0), reason.as_bytes());
+    }
+
+    /// Flows alive.
+    pub fn flow_count(&self) -> usize {
+        lock(&self.flows).len()
+    }
+
+    /// Figures of the moment.
+    pub fn stats(&self) -> SessionStats {
+        let wire = self.connection.stats();
+        let path = self
+            .connection
+            .path_stats(noq::PathId::ZERO)
+            .unwrap_or_default();
+        SessionStats {
+            rtt: path.rtt,
+            wire_sent_bytes: wire.udp_tx.bytes,
+            wire_received_bytes: wire.udp_rx.bytes,
+            packets_lost: path.lost_packets,
+            packets_sent: path.sent_packets,
+            mtu_bytes: path.current_mtu,
+            window_bytes: path.cwnd,
+            flows: self.flow_count(),
+        }
+    }
+
+    /// The peer's UDP address at the moment.
+    pub fn address(&self) -> Option<std::net::SocketAddr> {
+        self.connection
+            .path(noq::PathId::ZERO)
+            .and_then(|path| path.remote_address().ok())
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Runs one operation on the protocol machine, then delivers the events
+    /// it caused and wakes the writer.
+    fn drive<R>(&self, operation: impl FnOnce(&mut Mux, &mut FlowTable) -> R) -> R {
+        let result = self.operate(operation);
+        self.work.notify_one();
+        result
+    }
+
+    fn operate<R>(&self, operation: impl FnOnce(&mut Mux, &mut FlowTable) -> R) -> R {
+        let mut mux = lock(&self.mux);
+        let mut flows = lock(&self.flows);
+        let result = operation(&mut mux, &mut flows);
+        while let Some(event) = mux.poll_event() {
+            self.deliver(event, &mut flows);
+        }
+        result
+    }
+
+    fn deliver(&self, event: Event, flows: &mut FlowTable) {
+        match event {
+            Event::Hello(negotiated) => {
+                self.hello.send_replace(Some(negotiated));
+            }
+            Event::Incoming(flow, request) => {
+                let state = Arc::new(FlowState::default());
+                flows.insert(flow, state.clone());
+                // The receiver lives as long as the peer's task; once that is
+                // gone the tunnel is being closed anyway.
+                let _ = self.incoming.send(Incoming {
+                    flow,
+                    request,
+                    state,
+                });
+            }
+            // The round trip is read from QUIC; PING only tells the peer that
+            // its hello was heard.
+            Event::Pong { .. } => {}
+            Event::Opened(flow) => {
+                wake(flows.get(&flow), |state| state.answer(OpenOutcome::Opened))
+            }
+            Event::Readable(flow) => wake(flows.get(&flow), FlowState::wake_reader),
+            Event::Writable(flow) => wake(flows.get(&flow), FlowState::wake_writer),
+            Event::Refused(flow, why) => {
+                wake(flows.remove(&flow).as_ref(), |state| state.refuse(why));
+            }
+            Event::Reset(flow, code) => {
+                wake(flows.remove(&flow).as_ref(), |state| state.reset(code));
+            }
+            Event::Ended(flow) => {
+                wake(flows.remove(&flow).as_ref(), FlowState::end);
+            }
+        }
+    }
+
+    /// Records the end once and tells every flow.
+    fn finish(&self, end: SessionEnd) {
+        let first = self.end.send_if_modified(|current| {
+            let first = current.is_none();
+            if first {
+                *current = Some(end.clone());
+            }
+            first
+        });
+        if first {
+            let flows = std::mem::take(&mut *lock(&self.flows));
+            flows
+                .values()
+                .for_each(|state| state.reset(end.reset_code()));
+            self.work.notify_one();
+            self.acknowledged.notify_one();
+        }
+    }
+}
+
+type FlowTable = HashMap<FlowId, Arc<FlowState>>;
+
+fn wake(state: Option<&Arc<FlowState>>, action: impl FnOnce(&FlowState)) {
+    if let Some(state) = state {
+        action(state);
+    }
+}
+
+/// A panic in another task must not take the tunnel with it: the machine's
+/// state is consistent between operations.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+impl Incoming {
+    /// Turns the request into a flow the far server's side can use.
+    pub fn accept(self, session: &Arc<Session>) -> FlowHandle {
+        session.drive(|mux, _| mux.accept(self.flow));
+        FlowHandle::new(session.clone(), self.flow, self.state)
+    }
+
+    /// Tells the near side why there is no connection.
+    pub fn refuse(self, session: &Arc<Session>, why: Refusal) {
+        session.drive(|mux, flows| {
+            mux.refuse(self.flow, why);
+            flows.remove(&self.flow);
+        });
+    }
+}
