@@ -1,6 +1,8 @@
 //! Two tunnels' ends in one process, over loopback: the real QUIC stack, real
 //! keys, real frames.
 
+#![allow(clippy::unwrap_used)]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
