@@ -2,10 +2,16 @@
 //!
 //! [`sandbox`] keeps namespaces and processes together and removes them
 //! whatever happens; [`netns`] enters them; [`process`] names processes safely.
+//! [`topology`] lays out client, gateways, link and server; [`deployment`] runs
+//! them.
 
+pub mod deployment;
 pub mod error;
 pub mod netns;
 pub mod process;
 pub mod sandbox;
+pub mod topology;
 
+pub use deployment::Lab;
 pub use error::{LabError, require_root};
+pub use topology::{LabOptions, Side};
