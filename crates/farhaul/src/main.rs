@@ -8,6 +8,7 @@
 //! standard error as `farhaul: what happened, where, what to do`.
 
 mod failure;
+mod lab_command;
 mod print;
 
 use std::process::ExitCode;
@@ -25,11 +26,16 @@ struct CommandLine {
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {}
+enum Verb {
+    /// A WAN of network namespaces on this machine, with real servers and clients.
+    Lab(lab_command::LabCommand),
+}
 
 impl Verb {
     fn run(self) -> Result<(), Failure> {
-        match self {}
+        match self {
+            Self::Lab(command) => command.run(),
+        }
     }
 }
 

@@ -3,10 +3,11 @@
 //! [`sandbox`] keeps namespaces and processes together and removes them
 //! whatever happens; [`netns`] enters them; [`process`] names processes safely.
 //! [`topology`] lays out client, gateways, link and server; [`deployment`] runs
-//! them.
+//! them, [`gateways`] adds the pair.
 
 pub mod deployment;
 pub mod error;
+pub mod gateways;
 pub mod netns;
 pub mod process;
 pub mod sandbox;
