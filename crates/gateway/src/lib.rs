@@ -19,5 +19,6 @@ pub mod log;
 pub mod metrics;
 pub mod peer;
 pub mod quic;
+pub mod rules;
 pub mod session;
 pub mod stop;

@@ -1,10 +1,9 @@
 //! The checked configuration: every default filled in, every unit resolved.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
-
-use farhaul_link::LinkProfile;
 
 use crate::keys::PublicKey;
 
@@ -86,10 +85,17 @@ pub struct Peer {
     pub networks: Vec<Network>,
     /// Who dials.
     pub dial: Dial,
-    /// What is known of the circuit: profile words as `farhaul link` takes them.
-    pub link: Option<LinkProfile>,
+    /// What is known of the circuit.
+    pub link: Option<Circuit>,
     /// Nobody else shares this circuit.
     pub owned: bool,
+}
+
+/// What an operator says about the circuit to a peer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Circuit {
+    /// Profile name and words as `farhaul link` takes them.
+    pub words: String,
 }
 
 /// A host name or address with a port, resolved when used.
@@ -99,6 +105,15 @@ pub struct HostPort {
     pub host: String,
     /// Port.
     pub port: u16,
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
 }
 
 /// An IP network in CIDR form.
@@ -124,6 +139,17 @@ impl Network {
             }
             _ => false,
         }
+    }
+
+    /// Whether all of `inner` lies inside.
+    pub fn contains_network(&self, inner: &Network) -> bool {
+        self.prefix_bits <= inner.prefix_bits && self.contains(inner.address)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix_bits)
     }
 }
 

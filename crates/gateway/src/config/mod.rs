@@ -4,6 +4,16 @@
 //! [`Config`] is the checked value the gateway runs on. Every default lives in
 //! the step from one to the other.
 
+mod conflicts;
+pub mod defaults;
+pub mod diagnose;
+pub mod load;
 pub mod meaning;
+mod not_yet;
+mod reader;
+pub mod schema;
+pub mod units;
+mod written;
 
+pub use load::{LoadError, Loaded, load};
 pub use meaning::Config;

@@ -1,0 +1,44 @@
+//! Switches whose engine is not part of this version. The language knows them,
+//! so that a file says the same thing in every version; asking for one that is
+//! not there is an error rather than a silent nothing.
+//!
+//! A version that brings an engine deletes its line here, and nothing else.
+
+use super::meaning::{Compression, Optimise, Reduction, Switch};
+
+/// What a rule may ask for and this version cannot do, with what to write instead.
+pub fn optimise(value: Optimise) -> Option<&'static str> {
+    match value {
+        Optimise::Smb | Optimise::Http | Optimise::Nfs | Optimise::Dns | Optimise::Mapi => {
+            Some("\"auto\", \"opaque\" or \"direct\"")
+        }
+        Optimise::Auto | Optimise::Opaque | Optimise::Direct => None,
+    }
+}
+
+/// As [`optimise`], for redundancy elimination.
+pub fn reduction(value: Reduction) -> Option<&'static str> {
+    match value {
+        Reduction::Memory | Reduction::Disk | Reduction::Both => Some("\"auto\" or \"off\""),
+        Reduction::Auto | Reduction::Off => None,
+    }
+}
+
+/// As [`optimise`], for compression.
+pub fn compression(value: Compression) -> Option<&'static str> {
+    match value {
+        Compression::Level(_) => Some("\"auto\" or \"off\""),
+        Compression::Auto | Compression::Off => None,
+    }
+}
+
+/// As [`optimise`], for forward error correction.
+pub fn fec(value: Switch) -> Option<&'static str> {
+    match value {
+        Switch::On => Some("\"auto\" or \"off\""),
+        Switch::Auto | Switch::Off => None,
+    }
+}
+
+/// Whether `[store]` has an effect; it is read and checked in any case.
+pub const STORE_USED: bool = false;
