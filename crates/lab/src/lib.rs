@@ -3,14 +3,17 @@
 //! [`sandbox`] keeps namespaces and processes together and removes them
 //! whatever happens; [`netns`] enters them; [`process`] names processes safely.
 //! [`topology`] lays out client, gateways, link and server; [`deployment`] runs
-//! them, [`gateways`] adds the pair.
+//! them, [`gateways`] adds the pair. Results are a [`measurement`] for programs
+//! and a [`table`] for people.
 
 pub mod deployment;
 pub mod error;
 pub mod gateways;
+pub mod measurement;
 pub mod netns;
 pub mod process;
 pub mod sandbox;
+pub mod table;
 pub mod topology;
 
 pub use deployment::Lab;
