@@ -12,6 +12,7 @@ pub mod admin;
 pub mod config;
 pub mod event;
 pub mod events;
+pub mod explicit;
 pub mod intercept;
 pub mod keys;
 pub mod known_up;
