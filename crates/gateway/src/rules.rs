@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
+use farhaul_tunnel::Target;
+
 use crate::config::defaults;
 use crate::config::meaning::{HostPort, Match, Network, Peer, Rule};
 
@@ -53,6 +55,28 @@ impl From<SocketAddr> for Destination {
 impl From<&HostPort> for Destination {
     fn from(target: &HostPort) -> Self {
         Self::new(&target.host, target.port)
+    }
+}
+
+impl From<&Destination> for Target {
+    fn from(destination: &Destination) -> Self {
+        let port = destination.port;
+        match &destination.host {
+            Host::Address(address) => Target::Address(SocketAddr::new(*address, port)),
+            Host::Name(name) => Target::Host {
+                name: name.clone(),
+                port,
+            },
+        }
+    }
+}
+
+impl From<&Target> for Destination {
+    fn from(target: &Target) -> Self {
+        match target {
+            Target::Address(address) => Self::from(*address),
+            Target::Host { name, port } => Self::new(name, *port),
+        }
     }
 }
 

@@ -82,7 +82,9 @@ pub fn check(
 ) -> Result<Loaded, LoadError> {
     let mut problems = Problems::new(path.display().to_string(), text);
     let written = written::read(text, &mut problems);
-    let folder = path.parent().unwrap_or(Path::new(""));
+    // Absolute, so that the paths still hold when the process changes its folder.
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let folder = absolute.parent().unwrap_or(Path::new(""));
     let own = own_key(&written, folder, key_at, &mut problems);
     let config = meaning(&written, folder);
     conflicts::find(&written, config.as_ref(), own, &mut problems);

@@ -10,6 +10,7 @@ pub mod diagnose;
 pub mod load;
 pub mod meaning;
 mod not_yet;
+pub mod print;
 mod reader;
 pub mod schema;
 pub mod units;

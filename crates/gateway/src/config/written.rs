@@ -534,3 +534,54 @@ fn read_store(store: &mut Store, reader: &mut Reader<'_, '_>, problems: &mut Pro
         inner.finish(problems);
     }
 }
+/// The words of the language and their values, for writing a file.
+pub(super) mod words {
+    use super::*;
+
+    fn word<T: PartialEq + Copy>(words: &[(&'static str, T)], value: T) -> &'static str {
+        let found = words.iter().find(|(_, known)| *known == value);
+        found.map_or("auto", |(word, _)| word)
+    }
+
+    pub fn switch(value: Switch) -> &'static str {
+        word(SWITCH, value)
+    }
+
+    pub fn client_address(value: ClientAddress) -> &'static str {
+        word(CLIENT_ADDRESS, value)
+    }
+
+    pub fn optimise(value: Optimise) -> &'static str {
+        word(OPTIMISE, value)
+    }
+
+    pub fn class(value: Class) -> &'static str {
+        word(CLASS, value)
+    }
+
+    pub fn reduction(value: Reduction) -> &'static str {
+        word(REDUCTION, value)
+    }
+
+    /// What the language has and this version has not, as `key = value`.
+    pub fn missing() -> Vec<String> {
+        let name = |key: &str, word: &str| format!("{key} = \"{word}\"");
+        let mut all = Vec::new();
+        let optimise = OPTIMISE
+            .iter()
+            .filter(|(_, value)| not_yet::optimise(*value).is_some());
+        all.extend(optimise.map(|(word, _)| name("optimise", word)));
+        let reduction = REDUCTION
+            .iter()
+            .filter(|(_, value)| not_yet::reduction(*value).is_some());
+        all.extend(reduction.map(|(word, _)| name("reduction", word)));
+        if not_yet::compression(Compression::Level(3)).is_some() {
+            all.push("compression = LEVEL".to_owned());
+        }
+        let fec = SWITCH
+            .iter()
+            .filter(|(_, value)| not_yet::fec(*value).is_some());
+        all.extend(fec.map(|(word, _)| name("fec", word)));
+        all
+    }
+}
