@@ -5,14 +5,23 @@
 //! bounds memory even when every frame holds one byte. An END without payload costs nothing, so a
 //! flow without credit can still be closed.
 //!
-//! The window doubles when a whole one was read within two round trips: then the sender waits for
-//! credit, not for the reader. A reader that is slow gets no more.
+//! The window doubles when a whole one was read within eight round trips: then it may be credit
+//! that the sender waits for, not the reader. Two round trips would do without loss; but frames
+//! wait behind holes, and 3 to 6 bandwidth-delay products must be under way at 1 to 10 % loss. A
+//! window too large costs nothing as long as the reader keeps up, and a reader that is slow gets no
+//! more.
 
 /// What a frame costs besides its payload, bytes; about what keeping it in a map costs.
 pub const FRAME_COST_BYTES: u64 = 128;
 
 /// A window granted in steps of at most this, bytes, so that big windows do not come in gulps.
 const GRANT_STEP_BYTES_MAX: u64 = 512 * 1024;
+
+/// A window read within this many round trips is too small.
+const GROW_ROUND_TRIPS: u64 = 8;
+
+/// A grown window that lasts longer than this many round trips is too large, if others need it.
+const SHRINK_ROUND_TRIPS: u64 = 32;
 
 /// The cost of a frame with `payload_bytes` of payload.
 pub(crate) fn cost_bytes(payload_bytes: usize) -> u64 {
@@ -101,10 +110,10 @@ impl Grant {
 
     /// A whole window was read in `elapsed_ns`.
     fn adjust(&mut self, elapsed_ns: u64, rtt_ns: u64, pool: &mut Pool) {
-        if elapsed_ns <= rtt_ns.saturating_mul(2) {
+        if elapsed_ns <= rtt_ns.saturating_mul(GROW_ROUND_TRIPS) {
             let room_bytes = self.max_bytes.saturating_sub(self.window_bytes);
             self.window_bytes += pool.take(self.window_bytes.min(room_bytes));
-        } else if pool.free_bytes() == 0 && elapsed_ns > rtt_ns.saturating_mul(16) {
+        } else if pool.free_bytes() == 0 && elapsed_ns > rtt_ns.saturating_mul(SHRINK_ROUND_TRIPS) {
             // Others want to grow and this flow does not need what it has.
             let surplus_bytes = self.window_bytes.saturating_sub(self.initial_bytes);
             let returned_bytes = surplus_bytes.div_ceil(2);
@@ -127,5 +136,89 @@ impl Grant {
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         pool.give_back(self.window_bytes.saturating_sub(self.initial_bytes));
         self.window_bytes = self.initial_bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const RTT_NS: u64 = 100_000_000;
+
+    /// Reads `windows` windows in pieces of 64 KiB, each window within `window_ns`.
+    fn read_windows(
+        grant: &mut Grant,
+        pool: &mut Pool,
+        windows: u32,
+        window_ns: u64,
+        now_ns: &mut u64,
+    ) {
+        for _ in 0..windows {
+            let pieces = grant.window_bytes() / 65_536;
+            for _ in 0..pieces {
+                *now_ns += window_ns / pieces;
+                grant.consume(*now_ns, 65_536, RTT_NS, pool);
+            }
+            grant.announce();
+        }
+    }
+
+    #[test]
+    fn a_window_read_fast_doubles_up_to_its_maximum() {
+        let mut pool = Pool::new(256 * MIB);
+        let mut grant = Grant::new(MIB, 16 * MIB);
+        let mut now_ns = 5;
+        read_windows(&mut grant, &mut pool, 1, 2 * RTT_NS, &mut now_ns);
+        assert_eq!(grant.window_bytes(), 2 * MIB);
+        read_windows(&mut grant, &mut pool, 9, 2 * RTT_NS, &mut now_ns);
+        assert_eq!(grant.window_bytes(), 16 * MIB);
+        assert_eq!(pool.free_bytes(), 241 * MIB);
+        grant.release(&mut pool);
+        assert_eq!(pool.free_bytes(), 256 * MIB);
+    }
+
+    #[test]
+    fn a_window_read_slowly_stays_and_credit_follows_what_was_read() {
+        let mut pool = Pool::new(256 * MIB);
+        let mut grant = Grant::new(MIB, 16 * MIB);
+        let mut now_ns = 5;
+        read_windows(&mut grant, &mut pool, 10, 20 * RTT_NS, &mut now_ns);
+        assert_eq!(grant.window_bytes(), MIB);
+        assert_eq!(grant.granted_bytes(), 11 * MIB);
+    }
+
+    #[test]
+    fn an_empty_pool_limits_growth_and_slow_flows_give_back() {
+        let mut pool = Pool::new(3 * MIB);
+        let mut grown = Grant::new(MIB, 64 * MIB);
+        let mut other = Grant::new(MIB, 64 * MIB);
+        let (mut now_ns, mut other_ns) = (5, 5);
+        read_windows(&mut grown, &mut pool, 5, RTT_NS, &mut now_ns);
+        assert_eq!((grown.window_bytes(), pool.free_bytes()), (4 * MIB, 0));
+        read_windows(&mut other, &mut pool, 5, RTT_NS, &mut other_ns);
+        assert_eq!(other.window_bytes(), MIB);
+        let before_bytes = grown.granted_bytes();
+        read_windows(&mut grown, &mut pool, 1, 100 * RTT_NS, &mut now_ns);
+        assert!(grown.window_bytes() < 4 * MIB && pool.free_bytes() > 0);
+        assert!(
+            grown.granted_bytes() >= before_bytes,
+            "credit never goes back"
+        );
+        read_windows(&mut other, &mut pool, 2, RTT_NS, &mut other_ns);
+        assert!(other.window_bytes() > MIB);
+        grown.release(&mut pool);
+        other.release(&mut pool);
+        assert_eq!(pool.free_bytes(), 3 * MIB);
+    }
+
+    #[test]
+    fn credit_is_announced_in_steps_not_for_every_read() {
+        let mut pool = Pool::new(0);
+        let mut grant = Grant::new(MIB, MIB);
+        assert!(!grant.consume(1, MIB / 4 - 1, RTT_NS, &mut pool));
+        assert!(grant.consume(2, 1, RTT_NS, &mut pool));
+        assert_eq!(grant.announce(), MIB + MIB / 4);
+        assert!(!grant.consume(3, 1, RTT_NS, &mut pool));
     }
 }

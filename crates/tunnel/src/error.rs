@@ -1,6 +1,6 @@
 //! One error enum per operation.
 
-use crate::flow::{FlowId, ResetCode};
+use crate::flow::FlowId;
 use crate::hello::VersionMismatch;
 
 /// Why bytes are not a frame.
@@ -108,11 +108,4 @@ pub enum FlowError {
         /// Room there was, bytes.
         room_bytes: usize,
     },
-}
-
-/// A reset code that goes with an error, for those who must tell a client why.
-impl From<&ProtocolError> for ResetCode {
-    fn from(_: &ProtocolError) -> Self {
-        ResetCode::Protocol
-    }
 }

@@ -22,7 +22,7 @@
 //!   one by at most `peer_window_bytes_max` in total;
 //! * written and unsent: at most `send_buffer_bytes_max` per flow, together at most
 //!   `peer_send_buffer_bytes_max + flows_max x SEND_FLOOR_BYTES` (and one write beyond);
-//! * queued control frames: at most `control_frames_max` plus two per live flow.
+//! * queued control frames: at most `control_frames_max` plus three per live flow.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

@@ -35,7 +35,7 @@ pub enum Event {
     Hello(Negotiated),
     /// A PING was answered after this round trip.
     Pong {
-        /// What [`Mux::ping`] returned.
+        /// What [`Mux::ping`] returned; 0 for the one sent by itself after the hello.
         nonce: u64,
         /// Between handing out the PING and handing in the PONG, nanoseconds.
         rtt_ns: u64,
@@ -48,7 +48,8 @@ pub enum Event {
     Refused(FlowId, Refusal),
     /// After `Read::Blocked` (or at first): there is something to read, or the end.
     Readable(FlowId),
-    /// After a write that left less than half the buffer free: more than half is free again.
+    /// At least half the flow's send buffer is free again. Who finds less room than it wants writes
+    /// what fits and waits for this; it may also come unasked.
     Writable(FlowId),
     /// The flow was cut, by the peer or for want of room, and is gone.
     Reset(FlowId, ResetCode),
@@ -123,6 +124,8 @@ pub struct Mux {
     next_nonce: u64,
     data_frames_sent: u64,
     send_held_bytes: usize,
+    /// All flows together hold too much unsent: each is limited to `SEND_FLOOR_BYTES`.
+    is_send_floor: bool,
     receive_held_bytes: u64,
     stats: Stats,
 }
@@ -153,6 +156,7 @@ impl Mux {
             next_nonce: 0,
             data_frames_sent: 0,
             send_held_bytes: 0,
+            is_send_floor: false,
             receive_held_bytes: 0,
             stats: Stats::default(),
             limits,
@@ -192,6 +196,7 @@ impl Mux {
         if flow.stage == Stage::Asked {
             flow.stage = Stage::Open;
             self.schedule.push_control(Control::Answer(id, None));
+            self.wake_sender(id); // it may have been finished before
         }
     }
 
@@ -213,9 +218,7 @@ impl Mux {
     pub fn writable_bytes(&self, id: FlowId) -> usize {
         let bytes_max = self.send_bytes_max();
         match self.flows.get(&id) {
-            Some(flow) if matches!(flow.stage, Stage::Opening | Stage::Open) => {
-                flow.send.room_bytes(bytes_max)
-            }
+            Some(flow) if flow.may_send() => flow.send.room_bytes(bytes_max),
             _ => 0,
         }
     }
@@ -228,12 +231,13 @@ impl Mux {
     pub fn write(&mut self, id: FlowId, data: Bytes) -> Result<(), FlowError> {
         let bytes_max = self.send_bytes_max();
         let flow = self.flows.get_mut(&id).ok_or(FlowError::Gone)?;
-        if !matches!(flow.stage, Stage::Opening | Stage::Open) {
+        if !flow.may_send() {
             return Err(FlowError::NotAccepted);
         }
         let held_bytes = flow.send.held_bytes();
         flow.send.write(data, bytes_max)?;
         self.send_held_bytes += flow.send.held_bytes() - held_bytes;
+        self.is_send_floor |= self.send_held_bytes >= self.limits.peer_send_buffer_bytes_max;
         self.wake_sender(id);
         Ok(())
     }
@@ -367,10 +371,27 @@ impl Mux {
 
     /// What one flow may hold unsent at the present filling.
     fn send_bytes_max(&self) -> usize {
-        if self.send_held_bytes >= self.limits.peer_send_buffer_bytes_max {
+        if self.is_send_floor {
             SEND_FLOOR_BYTES
         } else {
             self.limits.send_buffer_bytes_max
+        }
+    }
+
+    /// Unsent bytes went. When much of what was too much is gone, every flow has its full buffer
+    /// again and all writers are told: rare, because half the bound must drain in between.
+    fn free_send_bytes(&mut self, bytes: usize) {
+        self.send_held_bytes -= bytes;
+        let low_bytes = self.limits.peer_send_buffer_bytes_max / 2;
+        if !self.is_send_floor || self.send_held_bytes > low_bytes {
+            return;
+        }
+        self.is_send_floor = false;
+        let bytes_max = self.send_bytes_max();
+        for (id, flow) in &self.flows {
+            if flow.may_send() && flow.send.has_room(bytes_max) {
+                self.events.push_back(Event::Writable(*id));
+            }
         }
     }
 
@@ -402,7 +423,7 @@ impl Mux {
             return false;
         };
         self.own_flows -= u64::from(id.opener() == self.side);
-        self.send_held_bytes -= flow.send.held_bytes();
+        self.free_send_bytes(flow.send.held_bytes());
         self.receive_held_bytes = self
             .receive_held_bytes
             .saturating_sub(flow.receive.held_bytes());

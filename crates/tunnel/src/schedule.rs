@@ -7,6 +7,9 @@
 use crate::flow::{Class, FlowId, Refusal, ResetCode};
 use std::collections::VecDeque;
 
+/// What a frame costs of a flow's turn besides its payload, bytes: its stream and packet.
+const FRAME_TURN_BYTES: i64 = 128;
+
 /// A control frame to be made when it is sent, so that it says what is true then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Control {
@@ -88,6 +91,7 @@ impl Schedule {
         if !turn.is_running {
             turn.is_running = true;
             let quantum_bytes = i64::try_from(quantum_bytes).unwrap_or(i64::MAX);
+            let quantum_bytes = quantum_bytes.saturating_add(FRAME_TURN_BYTES);
             turn.deficit_bytes = turn.deficit_bytes.saturating_add(quantum_bytes).max(1);
         }
     }
@@ -95,7 +99,9 @@ impl Schedule {
     /// The flow at the front has sent `bytes`; `has_more` can be sent at once.
     pub(crate) fn sent(&mut self, turn: &mut Turn, bytes: usize, has_more: bool) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        turn.deficit_bytes = turn.deficit_bytes.saturating_sub(bytes);
+        turn.deficit_bytes = turn
+            .deficit_bytes
+            .saturating_sub(bytes.saturating_add(FRAME_TURN_BYTES));
         if has_more && turn.deficit_bytes > 0 {
             return;
         }

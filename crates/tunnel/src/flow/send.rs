@@ -41,8 +41,6 @@ pub(crate) struct SendHalf {
     limit_bytes: u64,
     next_number: u64,
     finish: Finish,
-    /// The writer found less than half its room; it is told when there is more.
-    wants_room: bool,
 }
 
 impl SendHalf {
@@ -55,7 +53,6 @@ impl SendHalf {
             limit_bytes,
             next_number: 1,
             finish: Finish::Open,
-            wants_room: false,
         }
     }
 
@@ -103,9 +100,6 @@ impl SendHalf {
             self.buffered_bytes += data.len();
             self.chunks.push_back(data);
         }
-        if self.room_bytes(bytes_max) < bytes_max / 2 {
-            self.wants_room = true;
-        }
         Ok(())
     }
 
@@ -120,13 +114,9 @@ impl SendHalf {
         self.limit_bytes = self.limit_bytes.max(limit_bytes);
     }
 
-    /// True once after each time the writer was short of room and now has half of it.
-    pub(crate) fn take_writable(&mut self, bytes_max: usize) -> bool {
-        let ready = self.wants_room && self.room_bytes(bytes_max) >= bytes_max / 2;
-        if ready {
-            self.wants_room = false;
-        }
-        ready
+    /// Whether at least half the buffer is free, so that waiting for room makes no sense.
+    pub(crate) fn has_room(&self, bytes_max: usize) -> bool {
+        self.finish == Finish::Open && self.room_bytes(bytes_max) >= bytes_max / 2
     }
 
     pub(crate) fn is_sendable(&self, payload_bytes_max: usize) -> bool {

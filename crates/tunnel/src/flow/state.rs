@@ -31,10 +31,14 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    /// Whether the application may write. What it wrote is sent only then, too.
+    pub(crate) fn may_send(&self) -> bool {
+        matches!(self.stage, Stage::Opening | Stage::Open)
+    }
+
     /// Whether there is a frame of payload to send now.
     pub(crate) fn is_sendable(&self, payload_bytes_max: usize) -> bool {
-        matches!(self.stage, Stage::Opening | Stage::Open)
-            && self.send.is_sendable(payload_bytes_max)
+        self.may_send() && self.send.is_sendable(payload_bytes_max)
     }
 
     pub(crate) fn stats(&self) -> FlowStats {

@@ -10,7 +10,8 @@ use crate::schedule::{Control, Turn};
 use bytes::Bytes;
 
 impl Mux {
-    /// Takes in one frame: all bytes of one stream of the peer, in any order among streams.
+    /// Takes in one frame: all bytes of one stream of the peer, in any order among streams. Payload
+    /// is kept without copying, so `frame` must not be a slice of a much larger buffer.
     ///
     /// # Errors
     /// [`ProtocolError`]: the peer broke the protocol. Close the connection with the error's text.

@@ -121,23 +121,29 @@ impl Mux {
 
     fn data_frame(&mut self) -> Option<Transmit> {
         let payload_bytes_max = self.payload_bytes_max();
+        let bytes_max = self.send_bytes_max();
         loop {
             let id = self.schedule.front()?;
             let Some(flow) = self.flows.get_mut(&id) else {
                 self.schedule.drop_front();
                 continue;
             };
-            Schedule::begin(&mut flow.turn, self.limits.frame_bytes_max);
+            Schedule::begin(&mut flow.turn, payload_bytes_max);
             let held_bytes = flow.send.held_bytes();
+            let had_room = flow.send.has_room(bytes_max);
             let Some(piece) = flow.send.take(payload_bytes_max) else {
                 self.schedule.sent(&mut flow.turn, 0, false);
                 continue;
             };
-            self.send_held_bytes -= held_bytes - flow.send.held_bytes();
+            let freed_bytes = held_bytes - flow.send.held_bytes();
             let has_more = flow.is_sendable(payload_bytes_max);
             self.schedule
                 .sent(&mut flow.turn, piece.payload_bytes, has_more);
+            if !had_room && flow.send.has_room(bytes_max) {
+                self.events.push_back(Event::Writable(id));
+            }
             let dscp = flow.dscp;
+            self.free_send_bytes(freed_bytes);
             return Some(self.data_transmit(id, dscp, piece));
         }
     }
@@ -148,12 +154,6 @@ impl Mux {
         self.data_frames_sent += 1;
         let mut chunks = piece.chunks;
         chunks.insert(0, data_header(id, piece.number, piece.end_bytes));
-        let bytes_max = self.send_bytes_max();
-        if let Some(flow) = self.flows.get_mut(&id)
-            && flow.send.take_writable(bytes_max)
-        {
-            self.events.push_back(Event::Writable(id));
-        }
         if piece.end_bytes.is_some() {
             self.end_if_done(id);
         }

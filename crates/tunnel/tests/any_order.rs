@@ -1,0 +1,229 @@
+//! Frames in any order, any interleaving of what applications do: nothing lost, nothing hangs.
+
+mod world;
+
+use farhaul_tunnel::*;
+use proptest::prelude::*;
+use world::{Random, World, small_limits};
+
+/// One thing that happens. Flows, frames and sizes are chosen by numbers taken modulo what exists.
+#[derive(Debug, Clone)]
+enum Operation {
+    Open {
+        side: usize,
+    },
+    Write {
+        side: usize,
+        flow: usize,
+        length: usize,
+    },
+    Finish {
+        side: usize,
+        flow: usize,
+    },
+    Reset {
+        side: usize,
+        flow: usize,
+    },
+    Answer {
+        side: usize,
+        flow: usize,
+        refuse: bool,
+    },
+    Read {
+        side: usize,
+        flow: usize,
+        length: usize,
+    },
+    Transmit {
+        side: usize,
+        frames: usize,
+    },
+    Deliver {
+        side: usize,
+        index: usize,
+    },
+    Wait {
+        time_ns: u64,
+    },
+    Ping {
+        side: usize,
+    },
+    FrameSize {
+        side: usize,
+        length: usize,
+    },
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let side = || 0usize..2;
+    let flow = || 0usize..12;
+    prop_oneof![
+        2 => side().prop_map(|side| Operation::Open { side }),
+        8 => (side(), flow(), 1usize..30_000)
+            .prop_map(|(side, flow, length)| Operation::Write { side, flow, length }),
+        2 => (side(), flow(), 1usize..4)
+            .prop_map(|(side, flow, length)| Operation::Write { side, flow, length }),
+        2 => (side(), flow()).prop_map(|(side, flow)| Operation::Finish { side, flow }),
+        1 => (side(), flow()).prop_map(|(side, flow)| Operation::Reset { side, flow }),
+        3 => (side(), flow(), prop::bool::weighted(0.15))
+            .prop_map(|(side, flow, refuse)| Operation::Answer { side, flow, refuse }),
+        8 => (side(), flow(), 1usize..20_000)
+            .prop_map(|(side, flow, length)| Operation::Read { side, flow, length }),
+        10 => (side(), 1usize..8).prop_map(|(side, frames)| Operation::Transmit { side, frames }),
+        16 => (side(), 0usize..1000).prop_map(|(side, index)| Operation::Deliver { side, index }),
+        1 => (0u64..500_000_000).prop_map(|time_ns| Operation::Wait { time_ns }),
+        1 => side().prop_map(|side| Operation::Ping { side }),
+        1 => (side(), 1000usize..3000)
+            .prop_map(|(side, length)| Operation::FrameSize { side, length }),
+    ]
+}
+
+fn apply(world: &mut World, operation: &Operation) {
+    let pick = |world: &World, flow: usize| {
+        let count = world.flows.len();
+        world.flows.keys().nth(flow % count.max(1)).copied()
+    };
+    match *operation {
+        Operation::Open { side } => {
+            world.open(side);
+        }
+        Operation::Write { side, flow, length } => {
+            if let Some(id) = pick(world, flow) {
+                world.write(side, id, length);
+            }
+        }
+        Operation::Finish { side, flow } => {
+            if let Some(id) = pick(world, flow) {
+                world.finish(side, id);
+            }
+        }
+        Operation::Reset { side, flow } => {
+            if let Some(id) = pick(world, flow) {
+                world.reset(side, id, ResetCode::Application);
+            }
+        }
+        Operation::Answer { side, flow, refuse } => {
+            if let Some(id) = pick(world, flow) {
+                world.answer(side, id, refuse.then_some(Refusal::HostUnreachable));
+            }
+        }
+        Operation::Read { side, flow, length } => {
+            if let Some(id) = pick(world, flow) {
+                world.read(side, id, length);
+            }
+        }
+        Operation::Transmit { side, frames } => {
+            for _ in 0..frames {
+                world.transmit(side);
+            }
+        }
+        Operation::Deliver { side, index } => {
+            world.deliver(side, index);
+        }
+        Operation::Wait { time_ns } => world.now_ns += time_ns,
+        Operation::Ping { side } => {
+            world.muxes[side].ping();
+        }
+        Operation::FrameSize { side, length } => world.muxes[side].set_frame_bytes_max(length),
+    }
+    for side in 0..2 {
+        world.events(side);
+    }
+    world.check_bounds();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Also shrinks to the shortest list of operations that breaks a promise.
+    #[test]
+    fn invariant_2_any_operations_in_any_order_deliver_every_byte(
+        operations in prop::collection::vec(operation(), 0..400),
+        seed: u64,
+    ) {
+        let mut world = World::new(small_limits());
+        for operation in &operations {
+            apply(&mut world, operation);
+        }
+        world.settle(&mut Random(seed));
+        world.check_all_done();
+    }
+}
+
+/// Moves whole transfers, both ways at once, choosing at random what happens next.
+fn transfer(seed: u64, flow_count: usize, bytes_max: usize) -> World {
+    let mut random = Random(seed);
+    let mut world = World::new(small_limits());
+    let mut left = Vec::new();
+    for _ in 0..flow_count {
+        let id = world.open(random.below(2)).unwrap_or(FlowId(0));
+        left.push((id, [random.below(bytes_max), random.below(bytes_max)]));
+    }
+    for _ in 0..2_000_000 {
+        let side = random.below(2);
+        let entry = random.below(left.len());
+        let (id, amounts) = &mut left[entry];
+        match random.below(8) {
+            0 => world.answer(side, *id, None),
+            1 | 2 => {
+                let length = amounts[side].min(1 + random.below(9000));
+                amounts[side] -= world.write(side, *id, length);
+                if amounts[side] == 0 && random.below(4) == 0 {
+                    world.finish(side, *id);
+                }
+            }
+            3 | 4 => {
+                world.read(side, *id, 1 + random.below(9000));
+            }
+            5 => {
+                world.transmit(side);
+            }
+            _ => {
+                world.deliver(side, random.below(1 << 20));
+            }
+        }
+        world.now_ns += 10_000;
+        world.events(side);
+        let is_done = |track: &world::Track| track.gone == [true, true];
+        if world.flows.values().all(is_done) {
+            break;
+        }
+    }
+    world.check_bounds();
+    world
+}
+
+#[test]
+fn transfers_arrive_in_order_and_whole_whatever_the_order_of_frames() {
+    for seed in 0..20 {
+        let mut world = transfer(seed, 6, 150_000);
+        for track in world.flows.values() {
+            assert!(!track.cut);
+            assert_eq!(
+                track.gone,
+                [true, true],
+                "seed {seed}: unfinished {track:?}"
+            );
+        }
+        world.settle(&mut Random(seed));
+        world.check_all_done();
+        let sent: u64 = world.muxes.iter().map(|mux| mux.stats().sent_bytes).sum();
+        let received: u64 = world
+            .muxes
+            .iter()
+            .map(|mux| mux.stats().received_bytes)
+            .sum();
+        assert_eq!(sent, received);
+        assert!(sent > 100_000, "the test moved only {sent} bytes");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let frames = |world: &World| world.muxes.iter().map(Mux::stats).collect::<Vec<_>>();
+    assert_eq!(
+        frames(&transfer(7, 5, 60_000)),
+        frames(&transfer(7, 5, 60_000))
+    );
+}
