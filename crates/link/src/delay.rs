@@ -97,7 +97,7 @@ impl DelayProcess {
 
 /// A draw as a number from -1 to 1.
 fn symmetric(draw: u64) -> f64 {
-    unit(draw).mul_add(2.0, -1.0)
+    unit(draw) * 2.0 - 1.0
 }
 
 /// A draw as a number from 0 to below 1, with 53 bits.
@@ -153,7 +153,7 @@ mod tests {
         let (mean, deviation, least, greatest) = statistics(Distribution::Normal);
         assert!((mean - 100.0).abs() < 0.1);
         assert!((deviation - 10.0).abs() < 0.1);
-        assert!(least < 65_000_000 && least >= 40_000_000);
+        assert!((40_000_000..65_000_000).contains(&least));
         assert!(greatest > 135_000_000 && greatest <= 160_000_000);
     }
 

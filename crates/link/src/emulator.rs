@@ -96,7 +96,7 @@ impl<P: Packet> Emulator<P> {
         self.advance(now_ns);
         let frame_bytes = packet.frame_bytes() as u64;
         self.stats.packets_in += 1;
-        self.stats.bytes_in += frame_bytes;
+        self.stats.bytes_in = self.stats.bytes_in.saturating_add(frame_bytes);
         let network_bytes = frame_bytes.saturating_sub(packet.header_bytes() as u64);
         if self
             .profile
@@ -149,7 +149,10 @@ impl<P: Packet> Emulator<P> {
         let output = match self.line.pop(self.now_ns) {
             Some((due_ns, packet)) => {
                 self.stats.packets_out += 1;
-                self.stats.bytes_out += packet.frame_bytes() as u64;
+                self.stats.bytes_out = self
+                    .stats
+                    .bytes_out
+                    .saturating_add(packet.frame_bytes() as u64);
                 Output::Deliver { packet, due_ns }
             }
             None => self.next_event_ns().map_or(Output::Idle, Output::Timeout),
