@@ -7,6 +7,7 @@
 //! Exit codes are stable: 0 done, 1 failed, 2 wrong usage. Errors go to
 //! standard error as `farhaul: what happened, where, what to do`.
 
+mod config_command;
 mod failure;
 mod lab_command;
 mod print;
@@ -27,6 +28,12 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Write a gateway's private key and print its public key.
+    Keygen(config_command::Keygen),
+    /// Say everything that is wrong with a configuration file.
+    CheckConfig(config_command::CheckConfig),
+    /// Print a configuration with every default filled in.
+    PrintConfig(config_command::PrintConfig),
     /// A WAN of network namespaces on this machine, with real servers and clients.
     Lab(lab_command::LabCommand),
 }
@@ -34,6 +41,9 @@ enum Verb {
 impl Verb {
     fn run(self) -> Result<(), Failure> {
         match self {
+            Self::Keygen(command) => command.run(),
+            Self::CheckConfig(command) => command.run(),
+            Self::PrintConfig(command) => command.run(),
             Self::Lab(command) => command.run(),
         }
     }

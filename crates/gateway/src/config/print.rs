@@ -47,6 +47,14 @@ pub fn full(config: &Config) -> String {
     out
 }
 
+/// The same as data, for `--json`: the file's blocks and keys.
+pub fn document(config: &Config) -> Result<serde_json::Value, String> {
+    let table: toml::Table = full(config)
+        .parse()
+        .map_err(|error: toml::de::Error| error.message().to_owned())?;
+    serde_json::to_value(table).map_err(|error| error.to_string())
+}
+
 fn blocks<T>(
     out: &mut String,
     section: &Section,
