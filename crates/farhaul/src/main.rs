@@ -7,10 +7,17 @@
 //! Exit codes are stable: 0 done, 1 failed, 2 wrong usage. Errors go to
 //! standard error as `farhaul: what happened, where, what to do`.
 
+mod ask;
+mod bypass_command;
 mod config_command;
 mod failure;
+mod flows_command;
 mod lab_command;
 mod print;
+mod reload_command;
+mod reset_command;
+mod status_command;
+mod table;
 
 use std::process::ExitCode;
 
@@ -36,6 +43,16 @@ enum Verb {
     PrintConfig(config_command::PrintConfig),
     /// A WAN of network namespaces on this machine, with real servers and clients.
     Lab(lab_command::LabCommand),
+    /// The gateway at a glance, and the one thing to fix next.
+    Status(status_command::StatusCommand),
+    /// Flows, and why connections went direct.
+    Flows(flows_command::FlowsCommand),
+    /// Send new connections direct, or accelerate them again.
+    Bypass(bypass_command::BypassCommand),
+    /// Reset one flow.
+    Reset(reset_command::ResetCommand),
+    /// Make the gateway read its configuration file again.
+    Reload(reload_command::ReloadCommand),
 }
 
 impl Verb {
@@ -45,6 +62,11 @@ impl Verb {
             Self::CheckConfig(command) => command.run(),
             Self::PrintConfig(command) => command.run(),
             Self::Lab(command) => command.run(),
+            Self::Status(command) => command.run(),
+            Self::Flows(command) => command.run(),
+            Self::Bypass(command) => command.run(),
+            Self::Reset(command) => command.run(),
+            Self::Reload(command) => command.run(),
         }
     }
 }

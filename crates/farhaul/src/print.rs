@@ -30,3 +30,9 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 pub(crate) fn json(document: &serde_json::Value) -> Result<(), Failure> {
     out(&format!("{document:#}\n"))
 }
+
+/// As [`json`], for a value of ours.
+pub(crate) fn value(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let document = serde_json::to_value(value).map_err(Failure::failed)?;
+    json(&document)
+}

@@ -1,0 +1,184 @@
+//! `farhaul flows`: is my traffic on the good path, and if not, why?
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use clap::{Args, ValueEnum};
+use farhaul_gateway::admin::status::{FlowState, FlowStatus, Flows};
+use farhaul_gateway::event::Reason;
+
+use crate::ask::Where;
+use crate::failure::Failure;
+use crate::print;
+use crate::status_command::events;
+use crate::table::{Align, Paint, Table, Tone, bytes, span};
+
+/// Direct connections shown; `--json` has all that the gateway remembers.
+const DIRECT_SHOWN: usize = 20;
+
+/// `farhaul flows`.
+#[derive(Debug, Args)]
+pub(crate) struct FlowsCommand {
+    #[command(flatten)]
+    gateway: Where,
+    /// Only flows through this peer.
+    #[arg(long, value_name = "NAME")]
+    peer: Option<String>,
+    /// Only flows in this state.
+    #[arg(long)]
+    state: Option<State>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum State {
+    Optimised,
+    Partly,
+    Direct,
+}
+
+impl FlowsCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let mut flows = self.gateway.ask(async |client| client.flows().await)?;
+        let state = self.state.map(|state| match state {
+            State::Optimised => FlowState::Optimised,
+            State::Partly => FlowState::Partly,
+            State::Direct => FlowState::Direct,
+        });
+        flows.flows.retain(|flow| {
+            self.peer.as_ref().is_none_or(|peer| *peer == flow.peer)
+                && state.is_none_or(|state| state == flow.state)
+        });
+        if self.json {
+            print::value(&flows)
+        } else {
+            print::out(&page(&flows, Paint::stdout()))
+        }
+    }
+}
+
+fn page(flows: &Flows, paint: Paint) -> String {
+    let mut text = String::new();
+    if flows.flows.is_empty() {
+        text.push_str("no flows\n");
+    } else {
+        text.push_str(&table(&flows.flows).render(paint, ""));
+    }
+    if !flows.recent_direct.is_empty() {
+        let skipped = flows.recent_direct.len().saturating_sub(DIRECT_SHOWN);
+        text.push_str("\nlately direct or not connected\n");
+        let shown = flows.recent_direct.iter().skip(skipped);
+        text.push_str(&events(shown).render(paint, "  "));
+    }
+    for reason in reasons(flows) {
+        if let Some(remedy) = reason.remedy() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\n{}", paint.tone(Tone::Notice, reason.code()));
+            let _ = writeln!(text, ": {}; {remedy}", reason.meaning());
+        }
+    }
+    text
+}
+
+fn table(flows: &[FlowStatus]) -> Table {
+    let mut table = Table::new(&[
+        ("flow", Align::Right),
+        ("state", Align::Left),
+        ("reason", Align::Left),
+        ("peer", Align::Left),
+        ("client", Align::Left),
+        ("destination", Align::Left),
+        ("rule", Align::Left),
+        ("class", Align::Left),
+        ("age", Align::Right),
+        ("idle", Align::Right),
+        ("sent", Align::Right),
+        ("received", Align::Right),
+    ]);
+    for flow in flows {
+        let state = match flow.state {
+            FlowState::Optimised => (Tone::Good, "optimised"),
+            FlowState::Partly => (Tone::Notice, "partly"),
+            FlowState::Direct => (Tone::Bad, "direct"),
+        };
+        let plain = |text: &str| (Tone::Plain, text.to_owned());
+        table.row(vec![
+            plain(&flow.id.to_string()),
+            (state.0, state.1.to_owned()),
+            plain(if flow.reason == Reason::Optimised {
+                ""
+            } else {
+                flow.reason.code()
+            }),
+            plain(&flow.peer),
+            plain(&flow.client),
+            plain(&flow.destination),
+            plain(&flow.rule),
+            plain(&flow.class),
+            plain(&span(flow.age_s)),
+            plain(&span(flow.idle_s)),
+            plain(&bytes(flow.sent_bytes)),
+            plain(&bytes(flow.received_bytes)),
+        ]);
+    }
+    table
+}
+
+/// Every reason on the page, once.
+fn reasons(flows: &Flows) -> BTreeSet<Reason> {
+    let direct = flows.recent_direct.iter().filter_map(|happened| {
+        let code = happened.event.get("reason")?.as_str()?;
+        Reason::ALL.into_iter().find(|reason| reason.code() == code)
+    });
+    flows
+        .flows
+        .iter()
+        .map(|flow| flow.reason)
+        .chain(direct)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farhaul_gateway::admin::status::{FlowSide, Happened};
+
+    #[test]
+    fn a_reason_is_explained_once_with_its_remedy() {
+        let flow = FlowStatus {
+            id: 1,
+            peer: "hq".into(),
+            client: "10.1.0.1:5".into(),
+            destination: "10.2.0.1:80".into(),
+            side: FlowSide::Near,
+            rule: "default".into(),
+            class: "auto".into(),
+            state: FlowState::Direct,
+            reason: Reason::PeerDown,
+            age_s: 1,
+            idle_s: 1,
+            sent_bytes: 1,
+            received_bytes: 1,
+        };
+        let happened = Happened {
+            time: "2026-01-01T00:00:00.000Z".into(),
+            level: "debug".into(),
+            text: "10.1.0.1:5 went direct".into(),
+            event: serde_json::json!({ "reason": "peer-down" }),
+        };
+        let flows = Flows {
+            flows: vec![flow],
+            recent_direct: vec![happened],
+        };
+        let shown = page(&flows, Paint::plain());
+        assert_eq!(
+            shown
+                .matches("\npeer-down: the peer is not reachable; ")
+                .count(),
+            1,
+            "{shown}"
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! `farhaul status`: the gateway at a glance, and the one thing to fix next.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use farhaul_gateway::admin::status::{Happened, PeerState, PeerStatus, Status};
+
+use crate::ask::Where;
+use crate::failure::Failure;
+use crate::print;
+use crate::table::{Align, Paint, Table, Tone, bytes, clean, span};
+
+/// Events shown; `--json` has all that the gateway remembers.
+const EVENTS_SHOWN: usize = 6;
+
+/// `farhaul status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusCommand {
+    #[command(flatten)]
+    gateway: Where,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl StatusCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let status = self.gateway.ask(async |client| client.status().await)?;
+        if self.json {
+            print::value(&status)
+        } else {
+            print::out(&page(&status, Paint::stdout()))
+        }
+    }
+}
+
+/// The whole page for people.
+pub(crate) fn page(status: &Status, paint: Paint) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        text,
+        "{}  farhaul {}, protocol {}, up {}",
+        paint.tone(Tone::Bold, &status.site),
+        clean(&status.version),
+        clean(&status.protocol),
+        span(status.uptime_s)
+    );
+    for (name, (tone, value)) in facts(status) {
+        let _ = writeln!(text, "  {name:<13} {}", paint.tone(tone, &value));
+    }
+    text.push('\n');
+    text.push_str(&peers(&status.peers).render(paint, "  "));
+    for peer in &status.peers {
+        if let (false, Some(error)) = (peer.state == PeerState::Up, &peer.last_error) {
+            let _ = writeln!(
+                text,
+                "  {}: {}",
+                clean(&peer.name),
+                paint.tone(Tone::Notice, error)
+            );
+        }
+    }
+    if !status.recent.is_empty() {
+        text.push('\n');
+        let skipped = status.recent.len().saturating_sub(EVENTS_SHOWN);
+        text.push_str(&events(status.recent.iter().skip(skipped)).render(paint, "  "));
+    }
+    match &status.next {
+        Some(next) => {
+            let _ = writeln!(
+                text,
+                "\n{} {}",
+                paint.tone(Tone::Notice, "next:"),
+                clean(next)
+            );
+        }
+        None => {
+            let _ = writeln!(text, "\n{}", paint.tone(Tone::Good, "nothing to fix"));
+        }
+    }
+    text
+}
+
+fn facts(status: &Status) -> Vec<(&'static str, (Tone, String))> {
+    let mut facts = Vec::new();
+    if status.bypass {
+        facts.push((
+            "bypass",
+            (Tone::Bad, "on: new connections go direct".to_owned()),
+        ));
+    }
+    if status.draining {
+        facts.push((
+            "draining",
+            (Tone::Notice, "yes: new connections go direct".to_owned()),
+        ));
+    }
+    facts.push(("interception", interception(status)));
+    if !status.intercept.listeners.is_empty() {
+        facts.push((
+            "listeners",
+            (Tone::Plain, status.intercept.listeners.join(", ")),
+        ));
+    }
+    let flows = &status.flows;
+    let counts = format!(
+        "{} optimised, {} partly, {} direct; {} connections went direct since start",
+        flows.optimised, flows.partly, flows.direct, flows.direct_since_start
+    );
+    facts.push(("flows", (Tone::Plain, counts)));
+    facts.push(("tunnel", (Tone::Plain, status.tunnel_address.clone())));
+    facts.push(("key", (Tone::Dim, status.key.clone())));
+    facts
+}
+
+fn interception(status: &Status) -> (Tone, String) {
+    let intercept = &status.intercept;
+    let on = intercept.interfaces.join(", ");
+    match &intercept.problem {
+        Some(problem) => (Tone::Bad, format!("{}, off: {problem}", intercept.mode)),
+        None if intercept.active => (Tone::Good, format!("{} on {on}", intercept.mode)),
+        None => (Tone::Plain, intercept.mode.clone()),
+    }
+}
+
+fn peers(peers: &[PeerStatus]) -> Table {
+    let mut table = Table::new(&[
+        ("peer", Align::Left),
+        ("state", Align::Left),
+        ("for", Align::Right),
+        ("address", Align::Left),
+        ("round trip", Align::Right),
+        ("lost", Align::Right),
+        ("flows", Align::Right),
+        ("sent", Align::Right),
+        ("on the wire", Align::Right),
+        ("received", Align::Right),
+        ("on the wire", Align::Right),
+    ]);
+    for peer in peers {
+        let state = match peer.state {
+            PeerState::Up => (Tone::Good, "up".to_owned()),
+            PeerState::Connecting => (Tone::Notice, "connecting".to_owned()),
+            PeerState::Down => (Tone::Bad, "down".to_owned()),
+        };
+        let plain = |text: String| (Tone::Plain, text);
+        let or_dash = |text: Option<String>| plain(text.unwrap_or_else(|| "-".to_owned()));
+        let address = Some(peer.address.clone()).filter(|address| !address.is_empty());
+        table.row(vec![
+            plain(peer.name.clone()),
+            state,
+            plain(span(peer.since_s)),
+            or_dash(address),
+            or_dash(peer.rtt_ms.map(|ms| format!("{ms:.1} ms"))),
+            or_dash(
+                peer.lost_ratio
+                    .map(|ratio| format!("{:.2} %", ratio * 100.0)),
+            ),
+            plain(peer.flows.to_string()),
+            plain(bytes(peer.payload_sent_bytes)),
+            plain(bytes(peer.wire_sent_bytes)),
+            plain(bytes(peer.payload_received_bytes)),
+            plain(bytes(peer.wire_received_bytes)),
+        ]);
+    }
+    table
+}
+
+/// Events as a table, for this page and for `farhaul flows`.
+pub(crate) fn events<'a>(events: impl Iterator<Item = &'a Happened>) -> Table {
+    let mut table = Table::new(&[
+        ("time", Align::Left),
+        ("level", Align::Left),
+        ("what happened", Align::Left),
+    ]);
+    for event in events {
+        let tone = match event.level.as_str() {
+            "error" => Tone::Bad,
+            "warn" => Tone::Notice,
+            _ => Tone::Plain,
+        };
+        // Milliseconds matter to programs only.
+        let time = event.time.split('.').next().unwrap_or_default();
+        table.row(vec![
+            (Tone::Dim, format!("{time}Z")),
+            (tone, event.level.clone()),
+            (Tone::Plain, event.text.clone()),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_ends_with_what_to_fix() {
+        let mut status = Status {
+            site: "harbour".into(),
+            peers: vec![PeerStatus {
+                name: "hq".into(),
+                last_error: Some("wrong key".into()),
+                ..PeerStatus::default()
+            }],
+            next: Some("peer hq is down".into()),
+            ..Status::default()
+        };
+        let shown = page(&status, Paint::plain());
+        assert!(shown.ends_with("\nnext: peer hq is down\n"), "{shown}");
+        assert!(shown.contains("  hq: wrong key\n"), "{shown}");
+        status.next = None;
+        assert!(page(&status, Paint::plain()).ends_with("\nnothing to fix\n"));
+    }
+}

@@ -1,0 +1,161 @@
+//! The operator's commands, as a person types them, before a gateway that only takes notes.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use farhaul_gateway::admin::status::{Flows, PeerState, PeerStatus, Status};
+use farhaul_gateway::admin::{AdminSocket, Operator, serve};
+use farhaul_gateway::metrics::Metrics;
+use tokio::sync::watch;
+
+#[derive(Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl Notes {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Operator for Notes {
+    fn status(&self) -> Status {
+        let peer = PeerStatus {
+            name: "hq".into(),
+            state: PeerState::Up,
+            ..PeerStatus::default()
+        };
+        Status {
+            site: "harbour".into(),
+            peers: vec![peer],
+            next: Some("buy a longer cable".into()),
+            ..Status::default()
+        }
+    }
+    fn flows(&self) -> Flows {
+        Flows::default()
+    }
+    fn set_bypass(&self, on: bool) {
+        self.0.lock().unwrap().push(format!("bypass {on}"));
+    }
+    fn reset_flow(&self, id: u64) -> bool {
+        self.0.lock().unwrap().push(format!("reset {id}"));
+        id == 7
+    }
+    fn reload(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(async { Err("gw.toml:3:1: unknown key".to_owned()) })
+    }
+    fn config_toml(&self) -> String {
+        String::new()
+    }
+}
+
+struct Gateway {
+    notes: Arc<Notes>,
+    socket: PathBuf,
+    _stop: watch::Sender<bool>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Gateway {
+    fn start(name: &str) -> Gateway {
+        let socket = std::env::temp_dir().join(format!("fh-{name}-{}.sock", std::process::id()));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let notes = Arc::new(Notes::default());
+        let (stop, shutdown) = watch::channel(false);
+        let bound = runtime
+            .block_on(async { AdminSocket::bind(&socket) })
+            .unwrap();
+        runtime.spawn(serve(
+            bound,
+            notes.clone(),
+            Arc::new(Metrics::new()),
+            shutdown,
+        ));
+        Gateway {
+            notes,
+            socket,
+            _stop: stop,
+            _runtime: runtime,
+        }
+    }
+
+    fn run(&self, words: &str) -> Output {
+        run(&format!("{words} --socket {}", self.socket.display()))
+    }
+}
+
+fn run(words: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_farhaul"))
+        .args(words.split(' '))
+        .output()
+        .unwrap()
+}
+
+fn out(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn failed(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn status_and_flows_for_people_and_for_programs() {
+    let gateway = Gateway::start("status");
+    let page = out(&gateway.run("status"));
+    assert!(
+        page.starts_with("harbour ") && page.ends_with("next: buy a longer cable\n"),
+        "{page}"
+    );
+    assert!(
+        !page.contains('\x1b'),
+        "colours without a terminal: {page:?}"
+    );
+    let json: Status = serde_json::from_str(&out(&gateway.run("status --json"))).unwrap();
+    assert_eq!(json.peers[0].name, "hq");
+    assert_eq!(out(&gateway.run("flows")), "no flows\n");
+    let json: Flows = serde_json::from_str(&out(&gateway.run("flows --json"))).unwrap();
+    assert_eq!(json, Flows::default());
+}
+
+#[test]
+fn switches_reach_the_gateway_and_its_refusals_come_back() {
+    let gateway = Gateway::start("switch");
+    assert!(out(&gateway.run("bypass on")).contains("new connections go direct"));
+    assert_eq!(out(&gateway.run("bypass off")), "bypass is off\n");
+    assert_eq!(out(&gateway.run("reset 7")), "flow 7 was reset\n");
+    assert_eq!(
+        failed(&gateway.run("reset 8")),
+        "farhaul: there is no flow 8\n"
+    );
+    assert_eq!(
+        failed(&gateway.run("reload")),
+        "farhaul: gw.toml:3:1: unknown key\n"
+    );
+    assert_eq!(
+        gateway.notes.take(),
+        ["bypass true", "bypass false", "reset 7", "reset 8"]
+    );
+    assert_eq!(gateway.run("bypass maybe").status.code(), Some(2));
+}
+
+#[test]
+fn without_a_gateway_the_commands_say_where_they_looked() {
+    for words in ["status", "flows", "bypass on", "reset 7", "reload"] {
+        let error = failed(&run(&format!("{words} --socket /nowhere/gateway.sock")));
+        assert!(
+            error.contains("/nowhere/gateway.sock") && error.contains("farhaul gateway"),
+            "{error}"
+        );
+    }
+}
