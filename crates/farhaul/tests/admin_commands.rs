@@ -1,5 +1,7 @@
 //! The operator's commands, as a person types them, before a gateway that only takes notes.
 
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions only, not beside them
+
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
