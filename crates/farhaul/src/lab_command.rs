@@ -34,6 +34,8 @@ enum LabVerb {
     Status(Status),
     /// List the labs that are up.
     List(List),
+    /// Remove what crashed runs left behind.
+    Sweep,
 }
 
 #[derive(Debug, Args)]
@@ -109,8 +111,16 @@ impl LabCommand {
             LabVerb::Exec(command) => command.run(),
             LabVerb::Status(command) => command.run(),
             LabVerb::List(command) => command.run(),
+            LabVerb::Sweep => sweep(),
         }
     }
+}
+
+fn sweep() -> Result<(), Failure> {
+    for name in sandbox::sweep()? {
+        print::line(&format!("removed lab {name}"))?;
+    }
+    Ok(())
 }
 
 /// This very program, which the lab starts as emulator and gateway.

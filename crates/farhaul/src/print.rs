@@ -20,7 +20,6 @@ pub(crate) fn out(text: &str) -> Result<(), Failure> {
 }
 
 /// As [`out`], with a line end added.
-#[allow(dead_code)]
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     out(&format!("{text}\n"))
 }
