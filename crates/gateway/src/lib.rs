@@ -10,6 +10,7 @@
 
 pub mod admin;
 pub mod config;
+pub mod dial;
 pub mod event;
 pub mod events;
 pub mod explicit;

@@ -106,9 +106,7 @@ impl<'a, 'i> Reader<'a, 'i> {
                 span: value.span(),
             }),
             Err(fault) => {
-                let part = fault.within.clone();
-                let span = problems.part_of_text(value.span(), text, part);
-                self.fault(problems, name, span, fault);
+                self.fault(problems, name, value.span(), fault);
                 None
             }
         }

@@ -1,10 +1,7 @@
 //! Values with a notation of their own: durations, sizes, networks, addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::Range;
 use std::time::Duration;
-
-use farhaul_link::LinkProfile;
 
 use super::meaning::{Circuit, HostPort, Network};
 
@@ -15,8 +12,6 @@ pub struct Fault {
     pub message: String,
     /// What to write instead, where that is clear.
     pub remedy: Option<String>,
-    /// Which part of the text is wrong, in bytes, where it is not all of it.
-    pub within: Option<Range<usize>>,
     /// Whether the list of accepted values would add nothing.
     pub complete: bool,
 }
@@ -27,7 +22,6 @@ impl Fault {
         Self {
             message: message.into(),
             remedy: None,
-            within: None,
             complete: false,
         }
     }
@@ -371,16 +365,9 @@ pub fn circuit(text: &str) -> Result<Circuit, Fault> {
             "leave the key out",
         ));
     }
-    match LinkProfile::parse(text) {
-        Ok(profile) => Ok(Circuit {
-            words: text.to_owned(),
-            profile,
-        }),
-        Err(error) => Err(Fault {
-            within: Some(error.span()),
-            ..Fault::new(error.to_string())
-        }),
-    }
+    Ok(Circuit {
+        words: text.to_owned(),
+    })
 }
 
 /// A network interface's name as the kernel allows it: 1 to 15 bytes, no

@@ -7,10 +7,36 @@
 //! listener (TPROXY), so a refused destination stays refused and an
 //! unreachable one stays a time-out.
 
+//!
+//! Files in the order of a SYN's way: `rules` (nftables hands it to us),
+//! `nfqueue`, `packet`, `judge` with its table `hold`, then `listener` or
+//! `answer`. `lease` and `guard` see to it that nothing of this outlives us.
+
+mod answer;
+pub mod guard;
+mod hold;
+mod judge;
+mod lease;
+mod listener;
+mod nfqueue;
+mod packet;
+mod poll;
+mod rules;
+mod start;
+mod stats;
+mod xtables;
+
 use std::net::SocketAddr;
 
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+
+pub(crate) use answer::address_towards;
+pub use guard::GuardProgram;
+pub use lease::{BEAT_INTERVAL, Lease};
+pub use listener::{arm_reset, disarm_reset, prepare};
+pub use start::{InterceptError, Interceptor};
+pub use stats::InterceptStats;
 
 /// A connection attempt seen on a LAN interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

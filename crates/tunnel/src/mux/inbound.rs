@@ -278,6 +278,7 @@ impl Mux {
 
     fn tell_readable(&mut self, id: FlowId) {
         if let Some(flow) = self.flows.get_mut(&id)
+            && flow.receive.is_headed()
             && flow.receive.take_readable()
         {
             self.events.push_back(Event::Readable(id));

@@ -1,0 +1,122 @@
+//! The heartbeat lease: SYNs are held only while it is alive.
+//!
+//! A beat is one empty datagram to the loopback interface, carrying our mark
+//! (which takes CAP_NET_ADMIN or CAP_NET_RAW to set). An nftables rule on its
+//! way renews an element of the set `lease`, whose time-out is the kernel's, so
+//! a stopped or wedged process loses interception without any help from user
+//! space. The same rule drops the datagram, which the sender sees as EPERM:
+//! proof that the rules are in place.
+
+use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use socket2::SockRef;
+use tokio::sync::Notify;
+
+/// How long one beat lasts.
+pub(super) const LEASE: Duration = Duration::from_millis(700);
+/// How often to call [`Lease::beat`].
+pub const BEAT_INTERVAL: Duration = Duration::from_millis(100);
+/// Port of the datagram (discard, RFC 863): it never arrives there.
+pub(super) const BEAT_PORT: u16 = 9;
+/// A queue loop that has not turned for this long holds back the beat.
+/// With [`LEASE`] this stays below the promised second.
+const LOOP_AGE_MAX: Duration = Duration::from_millis(250);
+/// A pause after which SYNs may have passed by unseen: the lease less the
+/// coarseness of kernel time-outs.
+const LAPSE: Duration = Duration::from_millis(650);
+
+/// Renews the right to intercept; clones share it.
+#[derive(Debug, Clone)]
+pub struct Lease(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    socket: UdpSocket,
+    start: Instant,
+    /// Milliseconds since `start` of the queue loop's last turn and the last beat.
+    turned_ms: AtomicU64,
+    beaten_ms: AtomicU64,
+    lapses: AtomicU64,
+    revoked: AtomicBool,
+    rules_missing: Notify,
+}
+
+impl Lease {
+    pub(super) fn new(mark: u32) -> io::Result<Lease> {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        socket.set_nonblocking(true)?;
+        SockRef::from(&socket).set_mark(mark)?;
+        Ok(Lease(Arc::new(State {
+            socket,
+            start: Instant::now(),
+            turned_ms: AtomicU64::new(0),
+            beaten_ms: AtomicU64::new(0),
+            lapses: AtomicU64::new(0),
+            revoked: AtomicBool::new(false),
+            rules_missing: Notify::new(),
+        })))
+    }
+
+    /// Renews the lease, to be called every [`BEAT_INTERVAL`] from the loop
+    /// whose health interception shall depend on. Held back while the queue
+    /// loop does not turn.
+    pub fn beat(&self) {
+        let state = &self.0;
+        let now_ms = self.now_ms();
+        let loop_age_ms = now_ms.saturating_sub(state.turned_ms.load(Ordering::Acquire));
+        if u128::from(loop_age_ms) > LOOP_AGE_MAX.as_millis()
+            || state.revoked.load(Ordering::Acquire)
+        {
+            return;
+        }
+        let earlier_ms = state.beaten_ms.swap(now_ms, Ordering::AcqRel);
+        if u128::from(now_ms.saturating_sub(earlier_ms)) > LAPSE.as_millis() {
+            // Before the datagram: no SYN of the new lease counts as stale.
+            state.lapses.fetch_add(1, Ordering::AcqRel);
+        }
+        let sent = state.socket.send_to(&[], (Ipv4Addr::LOCALHOST, BEAT_PORT));
+        if sent.is_ok() {
+            state.rules_missing.notify_one();
+        }
+    }
+
+    /// Beats until dropped, for callers without a health loop of their own.
+    pub async fn keep(self) {
+        let mut interval = tokio::time::interval(BEAT_INTERVAL);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            self.beat();
+        }
+    }
+
+    /// The queue loop has turned; how long ago was the turn before?
+    pub(super) fn turned(&self) -> Duration {
+        let now_ms = self.now_ms();
+        let earlier_ms = self.0.turned_ms.swap(now_ms, Ordering::AcqRel);
+        Duration::from_millis(now_ms.saturating_sub(earlier_ms))
+    }
+
+    /// How often the lease may have run out so far.
+    pub(super) fn lapses(&self) -> u64 {
+        self.0.lapses.load(Ordering::Acquire)
+    }
+
+    /// No beat from now on.
+    pub(super) fn revoke(&self) {
+        self.0.revoked.store(true, Ordering::Release);
+    }
+
+    /// Waits until a beat finds its rule gone.
+    pub(super) async fn rules_missing(&self) {
+        self.0.rules_missing.notified().await;
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.0.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}

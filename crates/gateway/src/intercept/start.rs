@@ -1,0 +1,369 @@
+//! Starting, changing and stopping interception.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::Taken;
+use super::answer::Answerer;
+use super::guard::{Guard, GuardProgram};
+use super::hold::PENDING_MAX;
+use super::judge::{Desk, Judge, accept_connections};
+use super::lease::Lease;
+use super::listener::listen;
+use super::nfqueue::NfQueue;
+use super::rules::{self, Identity, Rules};
+use super::stats::{Counters, InterceptStats};
+use crate::config::meaning::{Intercept, InterceptMode, Network};
+
+/// Packets the kernel may hold: those in our table and as many again on the
+/// way to it.
+const QUEUE_LENGTH_MAX: u32 = 2 * PENDING_MAX as u32;
+/// Pause between attempts to put rules or the guard back.
+const REPAIR_PAUSE: Duration = Duration::from_secs(1);
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_NET_RAW: u32 = 13;
+
+/// Why interception could not be started or changed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum InterceptError {
+    #[error(
+        "transparent interception needs {name}: run as root, or give the program `setcap cap_net_admin,cap_net_raw,cap_net_bind_service+ep`, or set `intercept.mode = \"explicit\"`"
+    )]
+    MissingCapability { name: &'static str },
+    #[error("`{program}` is not installed: install the package {}", if *.program == "nft" { "nftables" } else { "iproute2" })]
+    ToolMissing { program: &'static str },
+    #[error("`{program}` could not be run: {error}")]
+    Tool {
+        program: &'static str,
+        error: io::Error,
+    },
+    #[error("`{command}` failed: {complaint}")]
+    ToolFailed { command: String, complaint: String },
+    #[error("there is no interface `{name}` (intercept.interfaces); there are: {known}")]
+    UnknownInterface { name: String, known: String },
+    #[error(
+        "the loopback interface is down, and proxied connections are delivered through it: `ip link set lo up`"
+    )]
+    LoopbackDown,
+    #[error(
+        "NFQUEUE number {queue} is taken by another program; each gateway uses `intercept.queue` and the number after it: choose another for one of them"
+    )]
+    QueueInUse { queue: u16 },
+    #[error("NFQUEUE number {queue} cannot be bound: {error}")]
+    Queue { queue: u16, error: io::Error },
+    #[error(
+        "routing table {table} already has routes that are not ours: choose another `intercept.table`"
+    )]
+    TableInUse { table: u32 },
+    #[error(
+        "`intercept.mark`, `intercept.table` and `intercept.queue` must not be 0, and `queue` must be below 65535"
+    )]
+    ZeroNumber,
+    #[error("a socket for {what} could not be opened: {error}")]
+    Socket {
+        what: &'static str,
+        error: io::Error,
+    },
+    #[error("the guard process did not start: {why}")]
+    Guard { why: String },
+}
+
+/// Transparent interception at work. [`Interceptor::stop`] removes everything;
+/// if it is dropped instead, or the process is killed, the guard does.
+pub struct Interceptor {
+    rules: Arc<Mutex<Rules>>,
+    lease: Lease,
+    counters: Arc<Counters>,
+    warnings: Vec<String>,
+    /// Queue loop and guard keeper: told to stop, then waited for.
+    judge: (oneshot::Sender<()>, JoinHandle<()>),
+    keeper: (oneshot::Sender<()>, JoinHandle<()>),
+    listeners: Vec<JoinHandle<()>>,
+}
+
+impl Interceptor {
+    /// Takes connections from `config.interfaces` towards `networks` and
+    /// reports them through `taken`. With no interface, or in explicit mode,
+    /// only what [`crate::dial`] needs to keep client addresses is set up.
+    ///
+    /// The lease starts alive; from then on call [`Interceptor::beat`].
+    ///
+    /// # Errors
+    /// See [`InterceptError`]; nothing is left behind.
+    pub async fn start(
+        config: &Intercept,
+        networks: &[Network],
+        guard: GuardProgram,
+        taken: mpsc::Sender<Taken>,
+    ) -> Result<Interceptor, InterceptError> {
+        let identity = Identity {
+            queue: config.queue,
+            mark: config.mark,
+            table: config.table,
+        };
+        let interfaces = match config.mode {
+            InterceptMode::Transparent => config.interfaces.clone(),
+            InterceptMode::Explicit => Vec::new(),
+        };
+        check(identity, &interfaces)?;
+        let queue = bind(identity.queue)?;
+        let socket = |what| move |error| InterceptError::Socket { what, error };
+        let answerer = Answerer::open().map_err(socket("answers"))?;
+        let lease = Lease::new(identity.mark).map_err(socket("the heartbeat"))?;
+        let (listeners, rules) = listeners(identity, interfaces, networks)?;
+
+        // The guard stands before there is anything to guard; an error below
+        // drops it, which tidies up.
+        let guardian = Guard::start(&guard, identity).await?;
+        rules.install().await?;
+
+        let counters = Arc::new(Counters::default());
+        let desk = Desk::new(taken, Arc::clone(&counters));
+        let rules = Arc::new(Mutex::new(rules));
+        let keeper = Keeper {
+            program: guard,
+            guard: guardian,
+            rules: Arc::clone(&rules),
+            lease: lease.clone(),
+            counters: Arc::clone(&counters),
+        };
+        let judge = Judge {
+            queue,
+            desk: desk.clone(),
+            answerer,
+            lease: lease.clone(),
+            identity,
+        };
+        lease.turned();
+        lease.beat();
+        Ok(Interceptor {
+            rules,
+            lease,
+            counters,
+            warnings: warnings(),
+            judge: stoppable(|stop| judge.run(stop)),
+            keeper: stoppable(|stop| keeper.run(stop)),
+            listeners: listeners
+                .into_iter()
+                .map(|listener| tokio::spawn(accept_connections(listener, desk.clone())))
+                .collect(),
+        })
+    }
+
+    /// Replaces the peers' networks without a gap.
+    ///
+    /// # Errors
+    /// `nft` could not be run or refused; the old networks stay.
+    pub async fn set_networks(&mut self, networks: &[Network]) -> Result<(), InterceptError> {
+        self.rules.lock().await.replace_networks(networks).await
+    }
+
+    /// Renews the lease: to be called every [`super::BEAT_INTERVAL`]. Without
+    /// it interception ends within a second.
+    pub fn beat(&self) {
+        self.lease.beat();
+    }
+
+    /// The lease itself, for a loop that does not own the interceptor.
+    pub fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+
+    /// What was found at start and will keep connections from working, such as
+    /// forwarding switched off.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// What has been done so far.
+    pub fn stats(&self) -> InterceptStats {
+        self.counters.read()
+    }
+
+    /// Removes rules, routes and guard. SYNs still held go direct; proxied
+    /// connections still open lose their way here, so end them first.
+    pub async fn stop(self) {
+        self.lease.revoke();
+        let Interceptor {
+            keeper,
+            judge,
+            listeners,
+            ..
+        } = self;
+        // Rules first, so that no SYN is queued that nobody will answer.
+        for (stop, task) in [keeper, judge] {
+            let _ = stop.send(());
+            let _ = task.await;
+        }
+        for listener in &listeners {
+            listener.abort();
+        }
+    }
+}
+
+/// Looks after what others may break: the rules (`nft flush ruleset`) and the
+/// guard (killed by hand or for memory).
+struct Keeper {
+    program: GuardProgram,
+    guard: Guard,
+    rules: Arc<Mutex<Rules>>,
+    lease: Lease,
+    counters: Arc<Counters>,
+}
+
+impl Keeper {
+    async fn run(mut self, mut stop: oneshot::Receiver<()>) {
+        loop {
+            tokio::select! {
+                _ = &mut stop => break,
+                () = self.guard.died() => self.restart_guard().await,
+                () = self.lease.rules_missing() => self.restore_rules().await,
+            }
+        }
+        let identity = self.rules.lock().await.identity;
+        // The guard is dismissed only when nothing is left for it to remove.
+        match rules::remove(identity).await {
+            Ok(()) => self.guard.dismiss().await,
+            Err(_) => drop(self.guard),
+        }
+    }
+
+    async fn restart_guard(&mut self) {
+        sleep(REPAIR_PAUSE).await;
+        let identity = self.rules.lock().await.identity;
+        if let Ok(guard) = Guard::start(&self.program, identity).await {
+            self.guard = guard;
+            self.counters.guard_restarts.add();
+        }
+    }
+
+    async fn restore_rules(&mut self) {
+        if self.rules.lock().await.install().await.is_ok() {
+            self.counters.rules_restored.add();
+        }
+        // A beat sent before the rules came back would start this again.
+        sleep(REPAIR_PAUSE).await;
+    }
+}
+
+fn stoppable<F>(
+    task: impl FnOnce(oneshot::Receiver<()>) -> F,
+) -> (oneshot::Sender<()>, JoinHandle<()>)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (stop, stopped) = oneshot::channel();
+    (stop, tokio::spawn(task(stopped)))
+}
+
+fn listeners(
+    identity: Identity,
+    interfaces: Vec<String>,
+    networks: &[Network],
+) -> Result<(Vec<TcpListener>, Rules), InterceptError> {
+    let what = "intercepted connections";
+    let socket = |error| InterceptError::Socket { what, error };
+    let v4 = listen(false).map_err(socket)?;
+    let port_v4 = v4.local_addr().map_err(socket)?.port();
+    let mut all = vec![v4];
+    let mut port_v6 = None;
+    // A kernel without IPv6 has no IPv6 connections to take.
+    if let Ok(v6) = listen(true) {
+        port_v6 = Some(v6.local_addr().map_err(socket)?.port());
+        all.push(v6);
+    }
+    let rules = Rules {
+        identity,
+        interfaces,
+        networks: networks.to_vec(),
+        port_v4,
+        port_v6,
+    };
+    Ok((all, rules))
+}
+
+fn bind(queue: u16) -> Result<NfQueue, InterceptError> {
+    NfQueue::bind(queue, QUEUE_LENGTH_MAX).map_err(|error| match error.raw_os_error() {
+        // The kernel says EPERM for a number bound by another socket; that we
+        // lack no capability was checked before.
+        Some(libc::EPERM | libc::EBUSY) => InterceptError::QueueInUse { queue },
+        _ => InterceptError::Queue { queue, error },
+    })
+}
+
+fn check(identity: Identity, interfaces: &[String]) -> Result<(), InterceptError> {
+    if identity.queue == 0
+        || identity.queue == u16::MAX
+        || identity.mark == 0
+        || identity.table == 0
+    {
+        return Err(InterceptError::ZeroNumber);
+    }
+    for (bit, name) in [
+        (CAP_NET_ADMIN, "CAP_NET_ADMIN"),
+        (CAP_NET_RAW, "CAP_NET_RAW"),
+    ] {
+        if !has_capability(bit) {
+            return Err(InterceptError::MissingCapability { name });
+        }
+    }
+    let known = interfaces_known();
+    for name in interfaces {
+        if !known.iter().any(|other| other == name) {
+            let known = known.join(", ");
+            return Err(InterceptError::UnknownInterface {
+                name: name.clone(),
+                known,
+            });
+        }
+    }
+    if super::address_towards(std::net::Ipv4Addr::LOCALHOST.into()).is_err() {
+        return Err(InterceptError::LoopbackDown);
+    }
+    Ok(())
+}
+
+/// Effective capability of this thread (proc_pid_status(5)); unknown counts as
+/// present, the kernel will say.
+fn has_capability(bit: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string("/proc/thread-self/status") else {
+        return true;
+    };
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .is_none_or(|set| set & (1 << bit) != 0)
+}
+
+/// Interfaces of this thread's network namespace.
+fn interfaces_known() -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    text.lines()
+        .skip(2)
+        .filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()))
+        .collect()
+}
+
+fn warnings() -> Vec<String> {
+    [
+        ("net.ipv4.ip_forward", "IPv4"),
+        ("net.ipv6.conf.all.forwarding", "IPv6"),
+    ]
+    .into_iter()
+    .filter(|(key, _)| {
+        let path = format!("/proc/sys/{}", key.replace('.', "/"));
+        std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "0")
+    })
+    .map(|(key, family)| {
+        format!("{family} forwarding is off, so connections that go direct do not arrive: `sysctl -w {key}=1`")
+    })
+    .collect()
+}
