@@ -213,6 +213,22 @@ mod tests {
     }
 
     #[test]
+    fn credit_never_goes_back_when_the_window_shrinks() {
+        let mut pool = Pool::new(15 * MIB);
+        let mut grant = Grant::new(MIB, 16 * MIB);
+        let mut now_ns = 5;
+        read_windows(&mut grant, &mut pool, 6, RTT_NS, &mut now_ns);
+        let mut granted_bytes = grant.granted_bytes();
+        for _ in 0..40 {
+            now_ns += 20 * RTT_NS;
+            grant.consume(now_ns, MIB, RTT_NS, &mut pool);
+            assert!(grant.announce() >= granted_bytes);
+            granted_bytes = grant.granted_bytes();
+        }
+        assert!(grant.window_bytes() < 9 * MIB, "it has shrunk");
+    }
+
+    #[test]
     fn credit_is_announced_in_steps_not_for_every_read() {
         let mut pool = Pool::new(0);
         let mut grant = Grant::new(MIB, MIB);

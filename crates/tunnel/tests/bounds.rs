@@ -206,6 +206,30 @@ fn invariant_5_flows_opened_and_reset_while_nothing_drains_are_bounded() {
 }
 
 #[test]
+fn invariant_5_flows_reset_before_their_data_was_sent_leave_nothing_behind() {
+    let mut mux = Mux::new(Side::Dialer, Limits::default(), hello(1));
+    let peer = HelloFrame {
+        hello: hello(2),
+        flow_window_bytes: 1 << 20,
+        flows_max: 1,
+    };
+    mux.handle_frame(1, Frame::Hello(peer).encode()).unwrap();
+    while mux.poll_transmit(1).is_some() {}
+    for _ in 0..10_000 {
+        let flow = mux.open(request()).unwrap();
+        assert_eq!(mux.open(request()), Err(OpenError::TooManyFlows));
+        mux.write(flow, Bytes::from_static(b"data")).unwrap();
+        assert!(mux.poll_transmit(1).is_some(), "OPEN");
+        mux.reset(flow, ResetCode::Admin);
+        assert!(mux.poll_transmit(1).is_some(), "RESET");
+        assert!(mux.stats().flows_ready <= 128);
+    }
+    assert_eq!(mux.poll_transmit(1), None);
+    assert!(matches!(mux.poll_event(), Some(Event::Hello(_))));
+    assert!(mux.is_idle());
+}
+
+#[test]
 fn invariant_5_ids_used_sparsely_cannot_grow_the_set_of_ended_flows() {
     let limits = Limits {
         flow_ids_ahead_max: 1000,

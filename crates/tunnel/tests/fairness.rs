@@ -156,6 +156,8 @@ fn a_flow_without_credit_sends_nothing_and_goes_on_when_it_has_some() {
         mux.handle_frame(1, Frame::Credit { flow, limit_bytes }.encode())
             .unwrap();
         assert_eq!(mux.poll_transmit(1), None);
+        let credit_bytes = mux.flow_stats(flow).map(|stats| stats.send_credit_bytes);
+        assert_eq!(credit_bytes, Some(500));
     }
     mux.handle_frame(
         1,
@@ -336,4 +338,24 @@ fn credit_is_no_brake_on_long_lossy_paths_though_frames_wait_behind_holes() {
             "window of {window_bytes} bytes"
         );
     }
+}
+
+#[test]
+fn a_flow_that_sent_little_for_long_has_saved_up_no_turns() {
+    let limits = Limits {
+        send_buffer_bytes_max: 16 << 20,
+        ..Limits::default()
+    };
+    let mut mux = dialer(1 << 30, limits);
+    let [bulk, quiet] = [0, 1].map(|_| mux.open(request()).unwrap());
+    mux.write(bulk, vec![1; 15 << 20].into()).unwrap();
+    for _ in 0..50 {
+        mux.write(quiet, Bytes::from_static(b"x")).unwrap();
+        mux.poll_transmit(1).unwrap();
+        mux.poll_transmit(1).unwrap();
+    }
+    mux.write(quiet, vec![1; 1 << 20].into()).unwrap();
+    let shares = shares(&mut mux, 10);
+    assert!(shares[&quiet] <= 6 << 16, "{shares:?}");
+    assert!(shares[&bulk] >= 4 * 65_000, "{shares:?}");
 }

@@ -367,3 +367,41 @@ fn requests_that_cannot_be_sent_are_refused_by_field() {
     assert_eq!(a.open(request), Err(OpenError::BadRequest("dscp")));
     assert!(a.is_idle());
 }
+
+#[test]
+fn an_open_or_answer_that_comes_again_changes_nothing() {
+    let (mut a, mut b) = pair();
+    let flow = a.open(request()).unwrap();
+    let open = frames(&mut a);
+    deliver(&mut b, open.clone());
+    assert_eq!(events(&mut b), [Event::Incoming(flow, request())]);
+    b.accept(flow);
+    let answer = frames(&mut b);
+    deliver(&mut a, answer.clone());
+    assert_eq!(events(&mut a), [Event::Opened(flow)]);
+    deliver(&mut b, open);
+    deliver(&mut a, answer);
+    let refusal = Some(Refusal::Policy);
+    deliver(&mut a, [Frame::Answer { flow, refusal }.encode()]);
+    assert_eq!((events(&mut a), events(&mut b)), (vec![], vec![]));
+    assert_eq!(b.write(flow, Bytes::from_static(b"still open")), Ok(()));
+    settle(&mut a, &mut b);
+    assert_eq!(
+        a.read(9, flow, 99),
+        Read::Data(Bytes::from_static(b"still open"))
+    );
+}
+
+#[test]
+fn no_credit_is_sent_for_a_direction_that_has_ended() {
+    let (mut a, mut b, flow) = open_pair();
+    a.write(flow, vec![1; 500_000].into()).unwrap();
+    a.finish(flow);
+    settle(&mut a, &mut b);
+    let mut read_bytes = 0;
+    while let Read::Data(data) = b.read(9, flow, 1 << 20) {
+        read_bytes += data.len();
+    }
+    assert_eq!(read_bytes, 500_000);
+    assert_eq!(b.poll_transmit(1), None);
+}

@@ -122,6 +122,24 @@ impl Problems {
         &self.file
     }
 
+    /// The place of a part of a quoted text: inside the quotes where the file
+    /// says it letter for letter, else (escapes) all of `span`.
+    pub fn part_of_text(
+        &self,
+        span: Range<usize>,
+        text: &str,
+        part: Option<Range<usize>>,
+    ) -> Range<usize> {
+        let inside = span.start + 1..span.end.saturating_sub(1);
+        match part {
+            Some(part) if self.text.get(inside.clone()) == Some(text) => {
+                let at = |offset: usize| inside.start + offset.min(text.len());
+                at(part.start)..at(part.end)
+            }
+            _ => span,
+        }
+    }
+
     /// Line (from 1) of a byte offset: for messages that point at a second place.
     pub fn line_of(&self, offset: usize) -> usize {
         Place::of(&self.text, offset).line

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use farhaul_link::LinkProfile;
+
 use crate::keys::PublicKey;
 
 /// Everything a gateway needs to know, free of syntax.
@@ -96,6 +98,8 @@ pub struct Peer {
 pub struct Circuit {
     /// Profile name and words as `farhaul link` takes them.
     pub words: String,
+    /// What they mean; forward is from here to the peer.
+    pub profile: LinkProfile,
 }
 
 /// A host name or address with a port, resolved when used.

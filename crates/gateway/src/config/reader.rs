@@ -106,7 +106,9 @@ impl<'a, 'i> Reader<'a, 'i> {
                 span: value.span(),
             }),
             Err(fault) => {
-                self.fault(problems, name, value.span(), fault);
+                let part = fault.within.clone();
+                let span = problems.part_of_text(value.span(), text, part);
+                self.fault(problems, name, span, fault);
                 None
             }
         }

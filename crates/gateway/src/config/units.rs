@@ -1,7 +1,10 @@
 //! Values with a notation of their own: durations, sizes, networks, addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 use std::time::Duration;
+
+use farhaul_link::LinkProfile;
 
 use super::meaning::{Circuit, HostPort, Network};
 
@@ -12,6 +15,8 @@ pub struct Fault {
     pub message: String,
     /// What to write instead, where that is clear.
     pub remedy: Option<String>,
+    /// Which part of the text is wrong, in bytes, where it is not all of it.
+    pub within: Option<Range<usize>>,
     /// Whether the list of accepted values would add nothing.
     pub complete: bool,
 }
@@ -22,6 +27,7 @@ impl Fault {
         Self {
             message: message.into(),
             remedy: None,
+            within: None,
             complete: false,
         }
     }
@@ -365,9 +371,16 @@ pub fn circuit(text: &str) -> Result<Circuit, Fault> {
             "leave the key out",
         ));
     }
-    Ok(Circuit {
-        words: text.to_owned(),
-    })
+    match LinkProfile::parse(text) {
+        Ok(profile) => Ok(Circuit {
+            words: text.to_owned(),
+            profile,
+        }),
+        Err(error) => Err(Fault {
+            within: Some(error.span()),
+            ..Fault::new(error.to_string())
+        }),
+    }
 }
 
 /// A network interface's name as the kernel allows it: 1 to 15 bytes, no

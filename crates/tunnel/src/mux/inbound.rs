@@ -278,7 +278,6 @@ impl Mux {
 
     fn tell_readable(&mut self, id: FlowId) {
         if let Some(flow) = self.flows.get_mut(&id)
-            && flow.receive.is_headed()
             && flow.receive.take_readable()
         {
             self.events.push_back(Event::Readable(id));
