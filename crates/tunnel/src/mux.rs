@@ -25,6 +25,9 @@ const RTT_NS_ASSUMED: u64 = 100_000_000;
 /// Shorter round trips are taken for this when windows are judged, nanoseconds.
 const RTT_NS_MIN: u64 = 1_000_000;
 
+/// How often the tunnel measures its round trip by itself while it sends, nanoseconds.
+const PING_INTERVAL_NS: u64 = 1_000_000_000;
+
 /// Pings waiting for their answer; an older one is forgotten.
 const PINGS_MAX: usize = 8;
 
@@ -35,7 +38,7 @@ pub enum Event {
     Hello(Negotiated),
     /// A PING was answered after this round trip.
     Pong {
-        /// What [`Mux::ping`] returned; 0 for the one sent by itself after the hello.
+        /// What [`Mux::ping`] returned, or that of a PING the tunnel sent by itself.
         nonce: u64,
         /// Between handing out the PING and handing in the PONG, nanoseconds.
         rtt_ns: u64,
@@ -122,6 +125,8 @@ pub struct Mux {
     /// Nonce and sending time of PINGs not answered yet.
     pings: VecDeque<(u64, u64)>,
     next_nonce: u64,
+    /// When the last PING was handed out.
+    pinged_ns: u64,
     data_frames_sent: u64,
     send_held_bytes: usize,
     /// All flows together hold too much unsent: each is limited to `SEND_FLOOR_BYTES`.
@@ -154,6 +159,7 @@ impl Mux {
             ping_due: None,
             pings: VecDeque::new(),
             next_nonce: 0,
+            pinged_ns: 0,
             data_frames_sent: 0,
             send_held_bytes: 0,
             is_send_floor: false,
@@ -280,8 +286,9 @@ impl Mux {
         Read::Data(data)
     }
 
-    /// Queues a PING and returns its nonce; [`Event::Pong`] follows. Its silence is the gateway's
-    /// to judge.
+    /// Queues a PING and returns its nonce; [`Event::Pong`] follows. What silence means is the
+    /// gateway's to judge. While it sends, the tunnel pings about once a second by itself, because
+    /// windows are judged by the round trip.
     pub fn ping(&mut self) -> u64 {
         let nonce = self.next_nonce;
         self.next_nonce = nonce.wrapping_add(1);

@@ -4,7 +4,8 @@ mod world;
 
 use farhaul_tunnel::*;
 use proptest::prelude::*;
-use world::{Random, World, small_limits};
+use proptest::strategy::ValueTree;
+use world::{Random, World, small_limits, tight_limits};
 
 /// One thing that happens. Flows, frames and sizes are chosen by numbers taken modulo what exists.
 #[derive(Debug, Clone)]
@@ -141,8 +142,10 @@ proptest! {
     fn invariant_2_any_operations_in_any_order_deliver_every_byte(
         operations in prop::collection::vec(operation(), 0..400),
         seed: u64,
+        is_tight: bool,
     ) {
-        let mut world = World::new(small_limits());
+        let limits = if is_tight { tight_limits() } else { small_limits() };
+        let mut world = World::new(limits);
         for operation in &operations {
             apply(&mut world, operation);
         }
@@ -226,4 +229,52 @@ fn the_same_seed_gives_the_same_run() {
         frames(&transfer(7, 5, 60_000)),
         frames(&transfer(7, 5, 60_000))
     );
+}
+
+#[test]
+fn the_operations_reach_every_kind_of_event_and_bound() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let lists = prop::collection::vec(operation(), 200..400);
+    let mut reached = std::collections::BTreeMap::new();
+    let mut count = |name: &'static str, times: usize| *reached.entry(name).or_insert(0) += times;
+    for _ in 0..100 {
+        let operations = lists.new_tree(&mut runner).map(|tree| tree.current());
+        let mut world = World::new(tight_limits());
+        for operation in operations.iter().flatten() {
+            apply(&mut world, operation);
+        }
+        world.settle(&mut Random(1));
+        world.check_all_done();
+        let tracks = || world.flows.values();
+        count("pongs", world.pongs.iter().sum());
+        count("writable", world.writable.len());
+        count(
+            "refused",
+            tracks().filter(|track| track.refused.is_some()).count(),
+        );
+        count(
+            "reset",
+            tracks().filter(|track| track.reset.is_some()).count(),
+        );
+        count(
+            "ended",
+            tracks()
+                .filter(|track| !track.cut && track.gone == [true; 2])
+                .count(),
+        );
+        let stats = world.muxes.iter().map(Mux::stats);
+        count(
+            "refused for overload",
+            stats
+                .clone()
+                .map(|stats| stats.refused_overload as usize)
+                .sum(),
+        );
+        count(
+            "reset for overload",
+            stats.map(|stats| stats.reset_overload as usize).sum(),
+        );
+    }
+    assert_eq!(reached.len(), 7);
+    assert!(reached.values().all(|times| *times > 0), "{reached:?}");
 }

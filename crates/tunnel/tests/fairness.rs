@@ -359,3 +359,36 @@ fn a_flow_that_sent_little_for_long_has_saved_up_no_turns() {
     assert!(shares[&quiet] <= 6 << 16, "{shares:?}");
     assert!(shares[&bulk] >= 4 * 65_000, "{shares:?}");
 }
+
+#[test]
+fn control_frames_can_be_had_without_data() {
+    let mut mux = dialer(1 << 30, Limits::default());
+    let flow = mux.open(request()).unwrap();
+    mux.write(flow, vec![1; 400_000].into()).unwrap();
+    let open = mux.poll_control(1).unwrap();
+    assert_eq!((open.chunks.len(), open.priority), (1, i32::MAX));
+    assert_eq!(mux.poll_control(1), None);
+    assert!(mux.has_transmit());
+    assert_eq!(mux.poll_transmit(1).unwrap().chunks.len(), 2);
+}
+
+#[test]
+fn the_tunnel_pings_by_itself_while_it_sends_and_only_then() {
+    let mut mux = dialer(1 << 30, Limits::default());
+    let flow = mux.open(request()).unwrap();
+    let mut pings_per_second = Vec::new();
+    for second in 1..10u64 {
+        let now_ns = second * 1_000_000_000;
+        let mut pings = 0;
+        for _ in 0..5 {
+            if second != 5 {
+                mux.write(flow, Bytes::from_static(b"data")).unwrap();
+            }
+            while let Some(transmit) = mux.poll_transmit(now_ns + 10) {
+                pings += usize::from(transmit.flow.is_none());
+            }
+        }
+        pings_per_second.push(pings);
+    }
+    assert_eq!(pings_per_second, [1, 1, 1, 1, 0, 1, 1, 1, 1]);
+}

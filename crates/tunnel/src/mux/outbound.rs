@@ -1,6 +1,6 @@
 //! To the wire: the next frame.
 
-use super::{Event, Mux, PINGS_MAX};
+use super::{Event, Mux, PING_INTERVAL_NS, PINGS_MAX};
 use crate::flow::{FlowId, Piece};
 use crate::frame::{Frame, HelloFrame, data_header};
 use crate::schedule::{Control, Schedule};
@@ -42,12 +42,26 @@ impl Mux {
     /// The next frame to send, if there is one: control first, then flows in turn. Ask only while
     /// the transport has room: what is not asked for stays here, where it can still be ordered.
     pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Transmit> {
-        let transmit = self.next_transmit(now_ns)?;
+        if let Some(transmit) = self.poll_control(now_ns) {
+            return Some(transmit);
+        }
+        if !self.may_send() {
+            return None;
+        }
+        let transmit = self.data_frame()?;
         self.stats.frames_sent += 1;
         Some(transmit)
     }
 
-    fn next_transmit(&mut self, now_ns: u64) -> Option<Transmit> {
+    /// Like [`Mux::poll_transmit`], but control frames only. They are small, and credit that waits
+    /// for room behind data stops the other direction: send them whether there is room or not.
+    pub fn poll_control(&mut self, now_ns: u64) -> Option<Transmit> {
+        let transmit = self.next_control(now_ns)?;
+        self.stats.frames_sent += 1;
+        Some(transmit)
+    }
+
+    fn next_control(&mut self, now_ns: u64) -> Option<Transmit> {
         if self.hello_due {
             self.hello_due = false;
             let frame = Frame::Hello(HelloFrame {
@@ -60,7 +74,12 @@ impl Mux {
         if !self.may_send() {
             return None;
         }
+        let has_work = self.schedule.control_frames() + self.schedule.ring_flows() > 0;
+        if has_work && now_ns.saturating_sub(self.pinged_ns) >= PING_INTERVAL_NS {
+            self.ping();
+        }
         if let Some(nonce) = self.ping_due.take() {
+            self.pinged_ns = now_ns;
             return Some(self.ping_frame(now_ns, nonce));
         }
         while let Some(control) = self.schedule.pop_control() {
@@ -68,7 +87,7 @@ impl Mux {
                 return Some(transmit);
             }
         }
-        self.data_frame()
+        None
     }
 
     /// Both know the version and the peer has heard our hello.

@@ -58,6 +58,19 @@ pub fn small_limits() -> Limits {
     }
 }
 
+/// Limits under which flows are refused, reset for overload and held to the floor.
+pub fn tight_limits() -> Limits {
+    Limits {
+        flows_max: 5,
+        receive_buffer_bytes_max: 40 << 10,
+        flow_window_bytes_initial: 96 << 10,
+        flow_window_bytes_max: 192 << 10,
+        send_buffer_bytes_max: 60 << 10,
+        peer_send_buffer_bytes_max: 80 << 10,
+        ..small_limits()
+    }
+}
+
 /// The bytes a side writes to a flow, from `offset` on.
 pub fn pattern(flow: FlowId, side: usize, offset: u64, length: usize) -> Bytes {
     let at = |n: usize| {
