@@ -12,6 +12,7 @@ mod bypass_command;
 mod config_command;
 mod failure;
 mod flows_command;
+mod gateway_command;
 mod lab_command;
 mod print;
 mod reload_command;
@@ -35,6 +36,10 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Run the accelerator at this site.
+    Gateway(gateway_command::GatewayCommand),
+    #[command(name = gateway_command::GUARD_VERB, hide = true)]
+    Guard(gateway_command::GuardCommand),
     /// Write a gateway's private key and print its public key.
     Keygen(config_command::Keygen),
     /// Say everything that is wrong with a configuration file.
@@ -58,6 +63,8 @@ enum Verb {
 impl Verb {
     fn run(self) -> Result<(), Failure> {
         match self {
+            Self::Gateway(command) => command.run(),
+            Self::Guard(command) => command.run(),
             Self::Keygen(command) => command.run(),
             Self::CheckConfig(command) => command.run(),
             Self::PrintConfig(command) => command.run(),

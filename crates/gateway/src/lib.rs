@@ -2,11 +2,12 @@
 //!
 //! The files follow the life of a byte: a connection enters through
 //! [`intercept`] (transparent) or [`explicit`] (SOCKS5, HTTP CONNECT, port
-//! forwards), becomes one task in `flow`, crosses the tunnel that `session`
-//! and `quic` drive, and leaves the far gateway through `dial`.
-//! `peer` decides whether a tunnel may be used at all; [`event`] is the one
-//! vocabulary that [`log`], [`metrics`], the status screen ([`admin`]) and the
-//! tests read, and [`events`] the one place they all go through.
+//! forwards), `near` decides its way, [`flow`] carries it, [`session`] and
+//! [`quic`] take it across, `far` and [`dial`] connect it to the server.
+//! [`peer`] knows whether a tunnel may be used at all; [`gateway`] is what
+//! they share and [`run`] starts and ends it. [`event`] is the one vocabulary
+//! that [`log`], [`metrics`], the status screen ([`admin`]) and the tests
+//! read, and [`events`] the one place they all go through.
 
 pub mod admin;
 pub mod config;
@@ -14,13 +15,23 @@ pub mod dial;
 pub mod event;
 pub mod events;
 pub mod explicit;
+mod far;
+pub mod flow;
+pub mod flow_table;
+pub mod gateway;
 pub mod intercept;
 pub mod keys;
 pub mod known_up;
 pub mod log;
 pub mod metrics;
+mod near;
+pub mod operate;
 pub mod peer;
 pub mod quic;
+mod relay;
+pub mod reload;
 pub mod rules;
+pub mod run;
+pub mod service;
 pub mod session;
 pub mod stop;

@@ -7,7 +7,7 @@
 //! A tunnel whose peer turns out to be another process is ended at once.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,10 @@ pub struct Peer {
     state: AtomicU8,
     since: Mutex<Instant>,
     last_error: Mutex<Option<String>>,
+    payload_sent_bytes: AtomicU64,
+    payload_received_bytes: AtomicU64,
+    /// Datagram bytes of tunnels that are gone.
+    wire_before: Mutex<(u64, u64)>,
     /// Woken when a tunnel was added or lost.
     pub changed: Notify,
 }
@@ -62,6 +66,9 @@ impl Peer {
             state: AtomicU8::new(State::Connecting as u8),
             since: Mutex::new(Instant::now()),
             last_error: Mutex::default(),
+            payload_sent_bytes: AtomicU64::new(0),
+            payload_received_bytes: AtomicU64::new(0),
+            wire_before: Mutex::default(),
             changed: Notify::new(),
         }
     }
@@ -107,6 +114,7 @@ impl Peer {
         let mut flows = 0;
         for tunnel in stale {
             flows += tunnel.session.flow_count();
+            self.retire(&tunnel.session);
             tunnel.session.close(SessionEnd::PeerRestarted);
         }
         *tunnels = same;
@@ -154,7 +162,11 @@ impl Peer {
             if replaced && tunnel.session.flow_count() == 0 {
                 tunnel.session.close(SessionEnd::Closed);
             }
-            !tunnel.session.is_over()
+            let over = tunnel.session.is_over();
+            if over {
+                self.retire(&tunnel.session);
+            }
+            !over
         });
     }
 
@@ -163,6 +175,45 @@ impl Peer {
         for tunnel in lock(&self.tunnels).drain(..) {
             tunnel.session.close(end.clone());
         }
+    }
+
+    /// Keeps the counters of a tunnel that goes.
+    fn retire(&self, session: &Session) {
+        let stats = session.stats();
+        let mut before = lock(&self.wire_before);
+        before.0 += stats.wire_sent_bytes;
+        before.1 += stats.wire_received_bytes;
+    }
+
+    /// UDP payload bytes sent to and received from the peer since we started.
+    pub fn wire_bytes(&self) -> (u64, u64) {
+        let before = *lock(&self.wire_before);
+        self.tunnels()
+            .iter()
+            .fold(before, |(sent, received), (session, _)| {
+                let stats = session.stats();
+                (
+                    sent + stats.wire_sent_bytes,
+                    received + stats.wire_received_bytes,
+                )
+            })
+    }
+
+    /// Adds what a flow that ended has moved.
+    pub fn count_payload(&self, sent_bytes: u64, received_bytes: u64) {
+        self.payload_sent_bytes
+            .fetch_add(sent_bytes, Ordering::Relaxed);
+        self.payload_received_bytes
+            .fetch_add(received_bytes, Ordering::Relaxed);
+    }
+
+    /// Payload bytes of flows that have ended.
+    pub fn payload_bytes(&self) -> (u64, u64) {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (
+            read(&self.payload_sent_bytes),
+            read(&self.payload_received_bytes),
+        )
     }
 
     /// Whether this side should dial now.

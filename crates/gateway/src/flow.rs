@@ -1,0 +1,175 @@
+//! The life of a byte inside one gateway.
+//!
+//! ```text
+//! application TCP -> outbound -> tunnel ~~ WAN ~~> tunnel -> inbound -> application TCP
+//! ```
+//! Both gateways run the same [`carry`] for a flow, one with the client's
+//! connection, the other with the server's. Back-pressure is the absence of a
+//! read: `outbound` reads the application only when the flow has room, and
+//! what `inbound` has not yet written is not yet credited to the peer.
+//!
+//! A connection ends as its other half did: FIN gives FIN, RST gives RST, and
+//! anything that goes wrong in between gives RST, never a clean end.
+
+use std::io;
+use std::net::Shutdown;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use farhaul_tunnel::ResetCode;
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use crate::event::FlowEnd;
+use crate::flow_table::FlowRecord;
+use crate::intercept::{disarm_reset, prepare};
+use crate::session::FlowHandle;
+
+/// Read from an application at once; also the largest payload of a frame.
+const READ_BYTES: usize = 64 << 10;
+
+/// Which application a gateway has in front of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Facing {
+    /// The one that opened the connection.
+    Client,
+    /// The one that accepted it.
+    Server,
+}
+
+enum Failure {
+    /// The application's connection broke.
+    Application(ResetCode),
+    /// The flow was cut: by the far application, an operator or with the tunnel.
+    Flow(ResetCode),
+}
+
+/// Moves bytes between an application and a flow until both directions have
+/// ended or one has failed. `leftover` are bytes already read from the
+/// application.
+pub async fn carry(
+    stream: TcpStream,
+    facing: Facing,
+    leftover: Bytes,
+    flow: &FlowHandle,
+    record: &FlowRecord,
+) -> FlowEnd {
+    if let Err(error) = prepare(&stream) {
+        return conclude(application(error), facing, flow);
+    }
+    let both = async {
+        tokio::try_join!(
+            outbound(&stream, leftover, flow, record),
+            inbound(&stream, flow, record),
+        )
+    };
+    let result = tokio::select! {
+        result = both => result.map(|_| ()),
+        failure = broken(&stream) => Err(failure),
+        code = flow.cut() => Err(Failure::Flow(code)),
+        () = record.cut_requested() => Err(Failure::Flow(ResetCode::Admin)),
+    };
+    match result {
+        Ok(()) => match disarm_reset(&stream) {
+            Ok(()) => FlowEnd::Closed,
+            Err(_) => FlowEnd::Failed,
+        },
+        // `prepare` has armed the reset: dropping `stream` sends RST.
+        Err(failure) => conclude(failure, facing, flow),
+    }
+}
+
+async fn outbound(
+    app: &TcpStream,
+    leftover: Bytes,
+    flow: &FlowHandle,
+    record: &FlowRecord,
+) -> Result<(), Failure> {
+    record.sent(leftover.len());
+    flow.write(leftover).await.map_err(Failure::Flow)?;
+    loop {
+        let room = flow.room().await.map_err(Failure::Flow)?;
+        let bytes = read(app, room.min(READ_BYTES)).await.map_err(application)?;
+        if bytes.is_empty() {
+            break;
+        }
+        record.sent(bytes.len());
+        flow.write(bytes).await.map_err(Failure::Flow)?;
+    }
+    flow.finish();
+    Ok(())
+}
+
+async fn inbound(app: &TcpStream, flow: &FlowHandle, record: &FlowRecord) -> Result<(), Failure> {
+    while let Some(mut bytes) = flow.read(READ_BYTES).await.map_err(Failure::Flow)? {
+        record.received(bytes.len());
+        while !bytes.is_empty() {
+            app.writable().await.map_err(application)?;
+            match app.try_write(&bytes) {
+                Ok(len) => bytes.advance(len),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(application(error)),
+            }
+        }
+    }
+    SockRef::from(app)
+        .shutdown(Shutdown::Write)
+        .map_err(application)
+}
+
+/// Waits for the next bytes; empty is the application's FIN. No buffer is
+/// held while an idle connection waits.
+async fn read(app: &TcpStream, bytes_max: usize) -> io::Result<Bytes> {
+    loop {
+        app.readable().await?;
+        let mut buffer = BytesMut::with_capacity(bytes_max);
+        match app.try_read_buf(&mut (&mut buffer).limit(bytes_max)) {
+            // A small read must not keep a large buffer alive while it waits.
+            Ok(len) if len < bytes_max / 2 => return Ok(Bytes::copy_from_slice(&buffer)),
+            Ok(_) => return Ok(buffer.freeze()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Notices RST or a time-out even while back-pressure keeps us from reading.
+async fn broken(app: &TcpStream) -> Failure {
+    match app.ready(Interest::ERROR).await {
+        Err(error) => application(error),
+        Ok(_) => application(
+            app.take_error()
+                .ok()
+                .flatten()
+                .unwrap_or_else(|| io::Error::from(io::ErrorKind::ConnectionReset)),
+        ),
+    }
+}
+
+fn application(error: io::Error) -> Failure {
+    Failure::Application(match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable => ResetCode::Unreachable,
+        _ => ResetCode::Application,
+    })
+}
+
+fn conclude(failure: Failure, facing: Facing, flow: &FlowHandle) -> FlowEnd {
+    let (near, far) = match facing {
+        Facing::Client => (FlowEnd::ResetByClient, FlowEnd::ResetByServer),
+        Facing::Server => (FlowEnd::ResetByServer, FlowEnd::ResetByClient),
+    };
+    match failure {
+        Failure::Application(code) => {
+            flow.reset(code);
+            near
+        }
+        Failure::Flow(ResetCode::Admin) => {
+            flow.reset(ResetCode::Admin);
+            FlowEnd::ResetByOperator
+        }
+        Failure::Flow(ResetCode::Application | ResetCode::Unreachable) => far,
+        Failure::Flow(ResetCode::TunnelLost) => FlowEnd::PeerLost,
+        Failure::Flow(ResetCode::PeerRestarted) => FlowEnd::PeerRestarted,
+        Failure::Flow(_) => FlowEnd::Failed,
+    }
+}

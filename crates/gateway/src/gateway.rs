@@ -1,0 +1,384 @@
+//! The gateway as a whole: what its parts share, and the tasks that serve
+//! peers.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::{Duration, Instant};
+
+use farhaul_tunnel::{Hello, Limits, PROTOCOL_VERSIONS, Side, Target};
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::sync::mpsc;
+
+use crate::config::Config;
+use crate::event::Event;
+use crate::events::Events;
+use crate::flow_table::FlowTable;
+use crate::keys::PublicKey;
+use crate::known_up::KnownUp;
+use crate::near::Pending;
+use crate::operate::ReloadRequest;
+use crate::peer::{Change, Peer};
+use crate::quic::Endpoint;
+use crate::session::{Session, SessionEnd, SessionParts};
+
+/// A handshake or hello that takes longer has failed.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// Between attempts to reach a peer.
+const REDIAL: Duration = Duration::from_secs(1);
+/// How often peers are reviewed; adds at most this to detection.
+const REVIEW: Duration = Duration::from_millis(200);
+/// Handshakes under way at most; dialers beyond it try again.
+const HANDSHAKES_MAX: usize = 64;
+
+/// What all tasks of a gateway share.
+pub struct Gateway {
+    config: RwLock<Arc<Config>>,
+    peers: RwLock<Vec<Arc<Peer>>>,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) own_key: PublicKey,
+    instance: u128,
+    pub(crate) started: Instant,
+    pub(crate) bypass: AtomicBool,
+    draining: AtomicBool,
+    pub(crate) intercept_problem: Mutex<Option<String>>,
+    pub(crate) asymmetric_returns: AtomicU64,
+    pub(crate) direct_since_start: AtomicU64,
+    /// Connections of explicit listeners relayed outside the tunnel now.
+    pub(crate) relayed: AtomicU64,
+    pub(crate) reloads: mpsc::Sender<ReloadRequest>,
+    pub(crate) events: Events,
+    pub(crate) flows: Arc<FlowTable>,
+    pub(crate) known_up: Mutex<KnownUp>,
+    pub(crate) pending: Mutex<Pending>,
+}
+
+/// What a gateway is made of.
+pub struct GatewayParts {
+    /// Checked configuration.
+    pub config: Config,
+    /// Bound endpoint.
+    pub endpoint: Endpoint,
+    /// Public half of the endpoint's key.
+    pub own_key: PublicKey,
+    /// Where events go.
+    pub events: Events,
+    /// Where operators' reloads go.
+    pub reloads: mpsc::Sender<ReloadRequest>,
+}
+
+impl Gateway {
+    /// A gateway whose endpoint is bound; nothing runs yet.
+    pub fn new(parts: GatewayParts) -> Arc<Self> {
+        let GatewayParts {
+            config,
+            endpoint,
+            own_key,
+            events,
+            reloads,
+        } = parts;
+        endpoint
+            .pinned
+            .replace(config.peers.iter().map(|peer| peer.key));
+        let peers = config
+            .peers
+            .iter()
+            .cloned()
+            .map(Peer::new)
+            .map(Arc::new)
+            .collect();
+        Arc::new(Self {
+            flows: Arc::new(FlowTable::new(config.tunnel.flows_max)),
+            config: RwLock::new(Arc::new(config)),
+            peers: RwLock::new(peers),
+            endpoint,
+            own_key,
+            instance: rand_instance(),
+            started: Instant::now(),
+            bypass: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            intercept_problem: Mutex::default(),
+            asymmetric_returns: AtomicU64::new(0),
+            direct_since_start: AtomicU64::new(0),
+            relayed: AtomicU64::new(0),
+            reloads,
+            events,
+            known_up: Mutex::default(),
+            pending: Mutex::default(),
+        })
+    }
+
+    /// Takes a reloaded configuration: peers that stay keep their tunnels,
+    /// flows that run are not touched.
+    pub fn configure(self: &Arc<Self>, config: Config) {
+        self.endpoint
+            .pinned
+            .replace(config.peers.iter().map(|peer| peer.key));
+        self.flows.set_max(config.tunnel.flows_max);
+        self.events.set_log(config.log);
+        let old = self.peers();
+        let mut added = Vec::new();
+        let peers = config.peers.iter().map(|wanted| {
+            let known = old
+                .iter()
+                .find(|peer| peer.config().key == wanted.key)
+                .cloned();
+            known
+                .inspect(|peer| peer.configure(wanted.clone()))
+                .unwrap_or_else(|| {
+                    let peer = Arc::new(Peer::new(wanted.clone()));
+                    added.push(peer.clone());
+                    peer
+                })
+        });
+        *self
+            .peers
+            .write()
+            .unwrap_or_else(|poison| poison.into_inner()) = peers.collect();
+        *self
+            .config
+            .write()
+            .unwrap_or_else(|poison| poison.into_inner()) = Arc::new(config);
+        old.iter().for_each(|peer| peer.changed.notify_one());
+        added
+            .into_iter()
+            .for_each(|peer| drop(tokio::spawn(self.clone().keep(peer))));
+    }
+
+    /// Sends new connections direct from now on; returns the flows alive.
+    pub fn drain(&self) -> usize {
+        self.draining.store(true, Ordering::Relaxed);
+        self.flows.len()
+    }
+
+    /// Ends every tunnel; what flows are left see a reset.
+    pub async fn close(&self) {
+        self.peers()
+            .iter()
+            .for_each(|peer| peer.close(&SessionEnd::Closed));
+        self.endpoint.close(b"gateway stopped").await;
+    }
+
+    /// Serves dialers and keeps tunnels to all peers until the endpoint closes.
+    pub fn start(self: &Arc<Self>) {
+        tokio::spawn(self.clone().accept_dialers());
+        for peer in self.peers() {
+            tokio::spawn(self.clone().keep(peer));
+        }
+        tokio::spawn(self.clone().tidy());
+    }
+
+    /// The configuration of the moment.
+    pub fn config(&self) -> Arc<Config> {
+        self.config
+            .read()
+            .unwrap_or_else(|poison| poison.into_inner())
+            .clone()
+    }
+
+    /// All peers, in the order of the configuration.
+    pub fn peers(&self) -> Vec<Arc<Peer>> {
+        self.peers
+            .read()
+            .unwrap_or_else(|poison| poison.into_inner())
+            .clone()
+    }
+
+    /// Whether new connections go direct because an operator said so.
+    pub fn is_bypassed(&self) -> bool {
+        self.bypass.load(Ordering::Relaxed)
+    }
+
+    /// Whether the gateway is shutting down.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// The peer with the longest prefix over the destination. A name is known
+    /// only over there: it goes to the only peer there is.
+    pub(crate) fn peer_for(&self, target: &Target) -> Option<Arc<Peer>> {
+        let peers = self.peers();
+        match target {
+            Target::Address(address) => {
+                let ip = address.ip().to_canonical();
+                let prefix = |peer: &Arc<Peer>| {
+                    let networks = peer.config().networks;
+                    let inside = networks.iter().filter(|network| network.contains(ip));
+                    inside.map(|network| network.prefix_bits).max()
+                };
+                let candidates = peers
+                    .into_iter()
+                    .filter_map(|peer| Some((prefix(&peer)?, peer)));
+                candidates
+                    .max_by_key(|(bits, _)| *bits)
+                    .map(|(_, peer)| peer)
+            }
+            Target::Host { .. } if peers.len() == 1 => peers.into_iter().next(),
+            Target::Host { .. } => None,
+        }
+    }
+
+    async fn accept_dialers(self: Arc<Self>) {
+        let handshakes = Arc::new(tokio::sync::Semaphore::new(HANDSHAKES_MAX));
+        while let Some(incoming) = self.endpoint.accept().await {
+            let Ok(permit) = handshakes.clone().try_acquire_owned() else {
+                incoming.ignore();
+                continue;
+            };
+            let gateway = self.clone();
+            tokio::spawn(async move {
+                gateway.admit(incoming).await;
+                drop(permit);
+            });
+        }
+    }
+
+    async fn admit(self: &Arc<Self>, incoming: noq::Incoming) {
+        let address = incoming.remote_address();
+        let rejected = |why: String| Event::PeerRejected { address, why };
+        let (connection, key) = match Endpoint::admit(incoming, HANDSHAKE_MAX).await {
+            Ok(admitted) => admitted,
+            Err(error) => return self.events.emit(rejected(error.to_string())),
+        };
+        match self
+            .peers()
+            .into_iter()
+            .find(|peer| peer.config().key == key)
+        {
+            Some(peer) => self.greet(&peer, connection, Side::Acceptor).await,
+            None => self
+                .events
+                .emit(rejected(format!("key {key} is not pinned any more"))),
+        }
+    }
+
+    /// Dials while there is no tunnel, and announces changes of state.
+    async fn keep(self: Arc<Self>, peer: Arc<Peer>) {
+        let mut dialled: Option<Instant> = None;
+        let mut dialling = tokio::task::JoinSet::new();
+        while self.peers().iter().any(|known| Arc::ptr_eq(known, &peer)) {
+            let dead_after = self.config().tunnel.dead_after;
+            self.announce(&peer, dead_after);
+            while dialling.try_join_next().is_some() {}
+            let rested = dialled.is_none_or(|at| at.elapsed() >= REDIAL) && dialling.is_empty();
+            if rested && !self.is_draining() && peer.should_dial(dead_after) {
+                dialled = Some(Instant::now());
+                let (gateway, peer) = (self.clone(), peer.clone());
+                // Beside the review: a slow handshake must not delay it.
+                dialling.spawn(async move { gateway.dial(&peer).await });
+            }
+            let _ = tokio::time::timeout(REVIEW, peer.changed.notified()).await;
+        }
+        peer.close(&SessionEnd::Closed);
+    }
+
+    fn announce(&self, peer: &Peer, dead_after: Duration) {
+        let name = peer.config().name;
+        match peer.review(dead_after) {
+            Some(Change::Up(address)) => {
+                self.events.emit(Event::PeerUp {
+                    peer: name,
+                    address,
+                });
+            }
+            Some(Change::Down(why)) => {
+                lock(&self.known_up).clear();
+                self.events.emit(Event::PeerDown { peer: name, why });
+            }
+            None => {}
+        }
+    }
+
+    async fn dial(self: &Arc<Self>, peer: &Arc<Peer>) {
+        let config = peer.config();
+        let Some(address) = &config.address else {
+            return;
+        };
+        let lookup = tokio::net::lookup_host((address.host.as_str(), address.port)).await;
+        let resolved = lookup.map(|mut all| all.next());
+        let Ok(Some(remote)) = resolved else {
+            return peer.note_error(format!("cannot resolve {} (peer.address)", address.host));
+        };
+        match self.endpoint.dial(remote, config.key, HANDSHAKE_MAX).await {
+            Ok(connection) => self.greet(peer, connection, Side::Dialer).await,
+            Err(error) => peer.note_error(error.to_string()),
+        }
+    }
+
+    /// Exchanges hellos and puts the tunnel to use.
+    async fn greet(self: &Arc<Self>, peer: &Arc<Peer>, connection: noq::Connection, side: Side) {
+        let name = peer.config().name;
+        let remote = connection
+            .path(noq::PathId::ZERO)
+            .and_then(|path| path.remote_address().ok());
+        let mark = remote
+            .map(|remote| self.endpoint.marking.of(remote))
+            .unwrap_or_default();
+        let config = self.config();
+        let (session, mut incoming) = Session::start(SessionParts {
+            peer: name.clone(),
+            connection,
+            side,
+            hello: Hello {
+                versions: PROTOCOL_VERSIONS,
+                instance: self.instance,
+                site: config.site.name.clone(),
+                features: 0,
+            },
+            limits: Limits {
+                flows_max: config.tunnel.flows_max,
+                ..Limits::default()
+            },
+            mark,
+        });
+        let negotiated = tokio::select! {
+            greeting = session.greeted() => greeting,
+            () = tokio::time::sleep(HANDSHAKE_MAX) => Err(SessionEnd::Lost),
+        };
+        let negotiated = match negotiated {
+            Ok(negotiated) => negotiated,
+            Err(end) => {
+                session.close(end.clone());
+                return peer.note_error(format!("no tunnel: {end:?}"));
+            }
+        };
+        if let Some(flows) = peer.adopt(session.clone(), negotiated) {
+            lock(&self.known_up).clear();
+            self.events.emit(Event::PeerRestarted {
+                peer: name,
+                flows: flows as u64,
+            });
+        }
+        let gateway = self.clone();
+        tokio::spawn(async move {
+            while let Some(request) = incoming.recv().await {
+                tokio::spawn(gateway.clone().fulfil(session.clone(), request));
+            }
+        });
+    }
+
+    /// Drops what clients gave up between SYN and connection.
+    async fn tidy(self: Arc<Self>) {
+        let mut tick = tokio::time::interval(Duration::from_secs(5));
+        loop {
+            tick.tick().await;
+            lock(&self.pending).expire(Instant::now());
+        }
+    }
+}
+
+/// A panic in one task must not stop the others: no lock is held across a
+/// change that could be left half done.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+/// Names this process towards peers. Should the system have no randomness to
+/// give, the time still differs from one start to the next.
+fn rand_instance() -> u128 {
+    let mut bytes = [0; 16];
+    let since_epoch = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    match SystemRandom::new().fill(&mut bytes) {
+        Ok(()) => u128::from_le_bytes(bytes),
+        Err(_) => since_epoch.as_nanos(),
+    }
+}

@@ -1,0 +1,357 @@
+//! The near side of a connection: the client is here, the server is behind a
+//! peer. Decides whether a connection goes through the tunnel, and what the
+//! client sees while the far side connects.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use farhaul_tunnel::{OpenRequest, Refusal, ResetCode, Target};
+use tokio::net::TcpStream;
+
+use crate::config::meaning::{ClientAddress, Optimise, Rule, Switch};
+use crate::event::{Event, FlowEnd, Reason};
+use crate::flow::{Facing, carry};
+use crate::flow_table::{Entry, FlowInfo};
+use crate::gateway::{Gateway, lock};
+use crate::intercept::{Attempt, Verdict, arm_reset};
+use crate::rules::{Destination, first_match};
+use crate::session::{FlowHandle, OpenOutcome, Session};
+
+/// How long an accepted SYN may take to become a connection: the kernel
+/// gives up on the client's ACK after about a minute.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(75);
+/// Attempts between SYN and connection at most; beyond it they go direct.
+const PENDING_MAX: usize = 16_384;
+
+/// Where a connection goes.
+pub(crate) enum Way {
+    Direct(Reason),
+    Tunnel(Route),
+}
+
+/// A connection that goes through the tunnel.
+pub(crate) struct Route {
+    session: Arc<Session>,
+    peer: String,
+    request: OpenRequest,
+    rule: String,
+}
+
+/// A SYN that was let through to our listener.
+enum Admitted {
+    /// The far side is connected already.
+    Connected(FlowHandle, Entry),
+    /// The destination is known to be up: connect when the client has sent.
+    Early(Route),
+}
+
+/// SYNs let through whose connection has not arrived yet.
+#[derive(Default)]
+pub(crate) struct Pending {
+    waiting: HashMap<(SocketAddr, SocketAddr), (Instant, Admitted)>,
+}
+
+impl Pending {
+    /// Drops what the clients have given up; their flows are reset.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        self.waiting
+            .retain(|_, (since, _)| now.saturating_duration_since(*since) < HANDSHAKE_MAX);
+    }
+}
+
+impl Gateway {
+    /// Answers a held SYN.
+    pub(crate) async fn decide(self: &Arc<Self>, attempt: Attempt) -> Verdict {
+        let target = Target::Address(attempt.destination);
+        let way = self.way(attempt.client, &target, attempt.dscp, ClientAddress::Keep);
+        let route = match way {
+            Way::Tunnel(_) if lock(&self.pending).waiting.len() >= PENDING_MAX => {
+                return self.direct(attempt, Reason::Overload);
+            }
+            Way::Tunnel(route) => route,
+            Way::Direct(reason) => return self.direct(attempt, reason),
+        };
+        if lock(&self.known_up).contains(Instant::now(), attempt.destination) {
+            self.expect(attempt, Admitted::Early(route));
+            return Verdict::Proxy;
+        }
+        match self.open(&route).await {
+            Ok((flow, entry)) => {
+                self.expect(attempt, Admitted::Connected(flow, entry));
+                Verdict::Proxy
+            }
+            Err(Unopened::Direct(reason)) => self.direct(attempt, reason),
+            Err(Unopened::Refused(why)) => {
+                self.events.emit(Event::OpenFailed {
+                    client: attempt.client,
+                    destination: attempt.destination.to_string(),
+                    refusal: format!("{why:?}"),
+                });
+                verdict_of(why)
+            }
+        }
+    }
+
+    /// Serves a connection whose SYN was let through.
+    pub(crate) async fn intercepted(self: &Arc<Self>, attempt: Attempt, stream: TcpStream) {
+        let key = (attempt.client, attempt.destination);
+        let admitted = lock(&self.pending).waiting.remove(&key);
+        let opened = match admitted {
+            Some((_, Admitted::Connected(flow, entry))) => Ok((flow, entry)),
+            Some((_, Admitted::Early(route))) => self.open_early(&route),
+            // Let through by an earlier process or given up too soon.
+            None => {
+                let target = Target::Address(attempt.destination);
+                match self.way(attempt.client, &target, attempt.dscp, ClientAddress::Keep) {
+                    Way::Tunnel(route) => self.open_early(&route),
+                    Way::Direct(reason) => Err(Unopened::Direct(reason)),
+                }
+            }
+        };
+        match opened {
+            Ok((flow, entry)) => {
+                self.serve(stream, Bytes::new(), flow, entry, Some(attempt.destination))
+                    .await
+            }
+            // The client's handshake is done; RST is all that is left to say.
+            Err(_) => drop(arm_reset(&stream)),
+        }
+    }
+
+    /// Carries a flow to its end and reports it.
+    pub(crate) async fn serve(
+        &self,
+        stream: TcpStream,
+        leftover: Bytes,
+        flow: FlowHandle,
+        entry: Entry,
+        destination: Option<SocketAddr>,
+    ) {
+        let answer = async {
+            match (flow.opened().await, destination) {
+                (OpenOutcome::Opened, Some(to)) => {
+                    lock(&self.known_up).answered(Instant::now(), to)
+                }
+                (OpenOutcome::Refused(_), Some(to)) => {
+                    lock(&self.known_up).failed(to);
+                    return FlowEnd::Refused;
+                }
+                _ => {}
+            }
+            std::future::pending().await
+        };
+        let end = tokio::select! {
+            biased;
+            end = answer => end,
+            end = carry(stream, Facing::Client, leftover, &flow, &entry) => end,
+        };
+        self.ended(&entry, end);
+    }
+
+    pub(crate) fn ended(&self, entry: &Entry, end: FlowEnd) {
+        let (sent_bytes, received_bytes) = entry.bytes();
+        if let Some(peer) = self
+            .peers()
+            .iter()
+            .find(|peer| peer.config().name == entry.info.peer)
+        {
+            peer.count_payload(sent_bytes, received_bytes);
+        }
+        self.events.emit(Event::FlowEnded {
+            flow: entry.id,
+            peer: entry.info.peer.clone(),
+            end,
+            sent_bytes,
+            received_bytes,
+        });
+    }
+
+    fn expect(&self, attempt: Attempt, admitted: Admitted) {
+        let key = (attempt.client, attempt.destination);
+        lock(&self.pending)
+            .waiting
+            .insert(key, (Instant::now(), admitted));
+    }
+
+    fn direct(&self, attempt: Attempt, reason: Reason) -> Verdict {
+        self.count_direct(reason);
+        self.events.emit(Event::WentDirect {
+            client: attempt.client,
+            destination: attempt.destination.to_string(),
+            reason,
+        });
+        Verdict::Direct
+    }
+
+    pub(crate) fn count_direct(&self, reason: Reason) {
+        self.direct_since_start.fetch_add(1, Ordering::Relaxed);
+        if reason == Reason::AsymmetricReturn {
+            self.asymmetric_returns.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Where a connection goes, by switch, rule and the state of the peer.
+    pub(crate) fn way(
+        &self,
+        client: SocketAddr,
+        target: &Target,
+        dscp: u8,
+        client_address: ClientAddress,
+    ) -> Way {
+        if self.is_draining() {
+            return Way::Direct(Reason::Draining);
+        }
+        if self.is_bypassed() {
+            return Way::Direct(Reason::Bypass);
+        }
+        let config = self.config();
+        let rule = first_match(&config.rules, client, &destination(target));
+        if rule.optimise == Optimise::Direct || rule.transport == Switch::Off {
+            return Way::Direct(Reason::Rule);
+        }
+        let Some(peer) = self.peer_for(target) else {
+            return Way::Direct(Reason::NoPeer);
+        };
+        let Some(session) = peer.tunnel(config.tunnel.dead_after) else {
+            return Way::Direct(Reason::PeerDown);
+        };
+        if self.flows.is_full() {
+            return Way::Direct(Reason::Overload);
+        }
+        let request = OpenRequest {
+            client,
+            target: target.clone(),
+            keep_client_address: keeps(client, rule, client_address),
+            class: rule.class,
+            dscp,
+        };
+        Way::Tunnel(Route {
+            session,
+            peer: peer.config().name,
+            request,
+            rule: rule.name.clone(),
+        })
+    }
+
+    /// Opens a flow and waits for the far side's answer.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        route: &Route,
+    ) -> Result<(FlowHandle, Entry), Unopened> {
+        let (flow, entry) = self.open_early(route)?;
+        let tunnel = self.config().tunnel.clone();
+        let outcome = tokio::select! {
+            outcome = flow.opened() => outcome,
+            () = silent(&route.session, tunnel.dead_after) => {
+                return Err(Unopened::Direct(Reason::PeerDown));
+            }
+            () = tokio::time::sleep(tunnel.open_timeout) => OpenOutcome::Refused(Refusal::TimedOut),
+        };
+        match outcome {
+            OpenOutcome::Opened => {
+                if let Target::Address(destination) = &route.request.target {
+                    lock(&self.known_up).answered(Instant::now(), *destination);
+                }
+                Ok((flow, entry))
+            }
+            OpenOutcome::Refused(why) => Err(unopened(why)),
+            OpenOutcome::Cut(ResetCode::Admin) => Err(Unopened::Refused(Refusal::Refused)),
+            OpenOutcome::Cut(_) => Err(Unopened::Direct(Reason::PeerDown)),
+        }
+    }
+
+    /// Opens a flow without waiting: the first bytes ride with the open.
+    fn open_early(&self, route: &Route) -> Result<(FlowHandle, Entry), Unopened> {
+        let info = FlowInfo {
+            peer: route.peer.clone(),
+            client: route.request.client,
+            destination: text(&route.request.target),
+            rule: route.rule.clone(),
+            class: route.request.class,
+            reason: Reason::Optimised,
+            facing: Facing::Client,
+        };
+        let entry = self
+            .flows
+            .enter(info)
+            .map_err(|_| Unopened::Direct(Reason::Overload))?;
+        let flow = route
+            .session
+            .open(route.request.clone())
+            .map_err(|_| Unopened::Direct(Reason::Overload))?;
+        self.events.emit(Event::FlowOpened {
+            flow: entry.id,
+            peer: route.peer.clone(),
+            client: route.request.client,
+            destination: text(&route.request.target),
+            rule: route.rule.clone(),
+        });
+        Ok((flow, entry))
+    }
+}
+
+/// Why a flow was not opened.
+pub(crate) enum Unopened {
+    /// The connection should go around the tunnel.
+    Direct(Reason),
+    /// The server's answer, for the client to see.
+    Refused(Refusal),
+}
+
+fn unopened(why: Refusal) -> Unopened {
+    match why {
+        Refusal::Policy => Unopened::Direct(Reason::PeerPolicy),
+        Refusal::AsymmetricReturn => Unopened::Direct(Reason::AsymmetricReturn),
+        Refusal::Overload | Refusal::Internal => Unopened::Direct(Reason::Overload),
+        Refusal::Draining => Unopened::Direct(Reason::PeerDown),
+        other => Unopened::Refused(other),
+    }
+}
+
+fn verdict_of(why: Refusal) -> Verdict {
+    match why {
+        Refusal::Refused => Verdict::Refused,
+        Refusal::HostUnreachable | Refusal::NameNotFound => Verdict::HostUnreachable,
+        Refusal::NetworkUnreachable => Verdict::NetworkUnreachable,
+        _ => Verdict::Silent,
+    }
+}
+
+/// The server may see the client's address unless a rule says otherwise or
+/// the client is this very host, whose address means nothing over there.
+fn keeps(client: SocketAddr, rule: &Rule, default: ClientAddress) -> bool {
+    let address = rule.client_address.unwrap_or(default);
+    let local = match client.ip().to_canonical() {
+        IpAddr::V4(ip) => ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_loopback(),
+    };
+    address == ClientAddress::Keep && !local
+}
+
+/// Returns when the peer has been silent for `dead_after`.
+async fn silent(session: &Session, dead_after: Duration) {
+    loop {
+        match dead_after.checked_sub(session.silence()) {
+            None | Some(Duration::ZERO) => return,
+            Some(left) => tokio::time::sleep(left).await,
+        }
+    }
+}
+
+pub(crate) fn text(target: &Target) -> String {
+    match target {
+        Target::Address(address) => address.to_string(),
+        Target::Host { name, port } => format!("{name}:{port}"),
+    }
+}
+
+fn destination(target: &Target) -> Destination {
+    match target {
+        Target::Address(address) => Destination::from(*address),
+        Target::Host { name, port } => Destination::new(name, *port),
+    }
+}

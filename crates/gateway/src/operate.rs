@@ -1,0 +1,218 @@
+//! What operators see of the gateway and may do to it: the [`Operator`] that
+//! the admin API serves.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use farhaul_tunnel::{Class, PROTOCOL_VERSIONS};
+use tokio::sync::oneshot;
+
+use crate::admin::status::{
+    FlowCounts, FlowSide, FlowState, FlowStatus, Flows, InterceptStatus, PeerState, PeerStatus,
+    Status,
+};
+use crate::admin::{Operator, advice};
+use crate::config::meaning::{InterceptMode, Listen};
+use crate::event::{Event, Reason};
+use crate::flow::Facing;
+use crate::flow_table::FlowRecord;
+use crate::gateway::Gateway;
+use crate::peer::{Peer, State};
+use crate::session::SessionStats;
+
+/// Asked of the gateway's main loop, which owns the files and the rules.
+pub struct ReloadRequest(pub oneshot::Sender<Result<(), String>>);
+
+impl Operator for Gateway {
+    fn status(&self) -> Status {
+        let config = self.config();
+        let mut status = Status {
+            site: config.site.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: PROTOCOL_VERSIONS.to_string(),
+            pid: std::process::id(),
+            key: self.own_key.to_string(),
+            tunnel_address: self
+                .endpoint
+                .local_address()
+                .map(|address| address.to_string())
+                .unwrap_or_default(),
+            uptime_s: self.started.elapsed().as_secs(),
+            bypass: self.is_bypassed(),
+            draining: self.is_draining(),
+            intercept: self.intercept_status(),
+            peers: self
+                .peers()
+                .iter()
+                .map(|peer| self.peer_status(peer))
+                .collect(),
+            flows: self.flow_counts(),
+            asymmetric_returns: self.asymmetric_returns.load(Ordering::Relaxed),
+            recent: self.events.recent(),
+            next: None,
+        };
+        status.next = advice::next(&status);
+        status
+    }
+
+    fn flows(&self) -> Flows {
+        Flows {
+            flows: self
+                .flows
+                .list()
+                .iter()
+                .map(|record| flow_status(record))
+                .collect(),
+            recent_direct: self.events.recent_direct(),
+        }
+    }
+
+    fn set_bypass(&self, on: bool) {
+        if self.bypass.swap(on, Ordering::Relaxed) != on {
+            self.events.emit(Event::BypassSet { on });
+        }
+    }
+
+    fn reset_flow(&self, id: u64) -> bool {
+        self.flows.cut(id)
+    }
+
+    fn reload(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(async {
+            let gone = || "the gateway is stopping".to_owned();
+            let (answer, result) = oneshot::channel();
+            self.reloads
+                .send(ReloadRequest(answer))
+                .await
+                .map_err(|_| gone())?;
+            result.await.map_err(|_| gone())?
+        })
+    }
+
+    fn config_toml(&self) -> String {
+        crate::config::print::full(&self.config())
+    }
+}
+
+impl Gateway {
+    fn intercept_status(&self) -> InterceptStatus {
+        let config = self.config();
+        let transparent = config.intercept.mode == InterceptMode::Transparent;
+        let problem = crate::gateway::lock(&self.intercept_problem).clone();
+        InterceptStatus {
+            mode: if transparent {
+                "transparent"
+            } else {
+                "explicit"
+            }
+            .to_owned(),
+            interfaces: config.intercept.interfaces.clone(),
+            active: transparent && problem.is_none() && !self.is_draining(),
+            problem,
+            listeners: config.listens.iter().map(listener).collect(),
+        }
+    }
+
+    fn peer_status(&self, peer: &Arc<Peer>) -> PeerStatus {
+        let config = peer.config();
+        let tunnels = peer.tunnels();
+        let current = tunnels.last();
+        let figures: Vec<SessionStats> =
+            tunnels.iter().map(|(session, _)| session.stats()).collect();
+        let newest = figures.last();
+        let alive = self.flows.list();
+        let own = alive
+            .iter()
+            .filter(|record| record.info.peer == config.name);
+        let payload = own.fold(peer.payload_bytes(), |(sent, received), record| {
+            let bytes = record.bytes();
+            (sent + bytes.0, received + bytes.1)
+        });
+        let wire = peer.wire_bytes();
+        PeerStatus {
+            name: config.name.clone(),
+            state: match peer.state() {
+                State::Up => PeerState::Up,
+                State::Down => PeerState::Down,
+                State::Connecting => PeerState::Connecting,
+            },
+            since_s: peer.since().as_secs(),
+            address: current
+                .and_then(|(session, _)| session.address())
+                .map(|address| address.to_string())
+                .or(config.address.map(|address| address.to_string()))
+                .unwrap_or_default(),
+            key: config.key.to_string(),
+            version: current.map(|(_, negotiated)| format!("protocol {}", negotiated.version)),
+            networks: config.networks.iter().map(ToString::to_string).collect(),
+            rtt_ms: newest.map(|stats| stats.rtt.as_secs_f64() * 1e3),
+            lost_ratio: newest
+                .filter(|stats| stats.packets_sent > 0)
+                .map(|stats| stats.packets_lost as f64 / stats.packets_sent as f64),
+            datagram_bytes: newest.map(|stats| stats.mtu_bytes),
+            clock_ahead_ms: None,
+            payload_sent_bytes: payload.0,
+            payload_received_bytes: payload.1,
+            wire_sent_bytes: wire.0,
+            wire_received_bytes: wire.1,
+            flows: figures.iter().map(|stats| stats.flows as u64).sum(),
+            last_error: peer.last_error(),
+        }
+    }
+
+    fn flow_counts(&self) -> FlowCounts {
+        let optimised = self.flows.list().len() as u64;
+        FlowCounts {
+            optimised,
+            partly: 0,
+            direct: self.relayed.load(Ordering::Relaxed),
+            direct_since_start: self.direct_since_start.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn listener(listen: &Listen) -> String {
+    match listen {
+        Listen::Socks(address) => format!("socks {address}"),
+        Listen::Connect(address) => format!("connect {address}"),
+        Listen::Forward { listen, target } => format!("forward {listen} -> {target}"),
+    }
+}
+
+fn flow_status(record: &FlowRecord) -> FlowStatus {
+    let (sent_bytes, received_bytes) = record.bytes();
+    let info = &record.info;
+    FlowStatus {
+        id: record.id,
+        peer: info.peer.clone(),
+        client: info.client.to_string(),
+        destination: info.destination.clone(),
+        side: match info.facing {
+            Facing::Client => FlowSide::Near,
+            Facing::Server => FlowSide::Far,
+        },
+        rule: info.rule.clone(),
+        class: class_name(info.class).to_owned(),
+        state: match info.reason {
+            Reason::Optimised => FlowState::Optimised,
+            _ => FlowState::Partly,
+        },
+        reason: info.reason,
+        age_s: record.age().as_secs(),
+        idle_s: record.idle().as_secs(),
+        sent_bytes,
+        received_bytes,
+    }
+}
+
+fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Auto => "auto",
+        Class::Control => "control",
+        Class::Interactive => "interactive",
+        Class::Bulk => "bulk",
+        Class::Background => "background",
+    }
+}

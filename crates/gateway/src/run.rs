@@ -1,0 +1,303 @@
+//! From a configuration file to a serving gateway, and back to nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use tokio::sync::{mpsc, watch};
+
+use crate::admin::{self, AdminSocket, Operator};
+use crate::config::meaning::{ClientAddress, Config, InterceptMode, Listen, Network};
+use crate::config::{LoadError, load};
+use crate::event::Event;
+use crate::events::Events;
+use crate::explicit;
+use crate::gateway::{Gateway, GatewayParts};
+use crate::intercept::{BEAT_INTERVAL, GuardProgram, InterceptError, Interceptor, Taken};
+use crate::keys::{KeyError, PrivateKey};
+use crate::metrics::Metrics;
+use crate::operate::ReloadRequest;
+use crate::quic::{Endpoint, EndpointError};
+use crate::{reload, service};
+
+/// SYNs and connections waiting for their decision at most; beyond it the
+/// interceptor sends them direct.
+const TAKEN_MAX: usize = 4096;
+/// Requests of explicit listeners waiting at most; their clients wait longer.
+const REQUESTS_MAX: usize = 256;
+/// What log lines may take to be written at the end.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+
+/// How a gateway is started.
+pub struct Options {
+    /// Its configuration file; read again at every reload.
+    pub config: PathBuf,
+    /// The process that tidies up when this one is killed.
+    pub guard: GuardProgram,
+}
+
+/// What the world tells a running gateway.
+pub struct Signals {
+    /// Counts requests to stop: the first drains, the second stops at once.
+    pub stop: watch::Receiver<u32>,
+    /// Changes when the configuration shall be read again.
+    pub reload: watch::Receiver<u32>,
+}
+
+/// Why a gateway did not start. Nothing is left behind.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The configuration is not usable.
+    #[error(transparent)]
+    Config(#[from] LoadError),
+    /// The key file is not usable.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The UDP endpoint is not to be had.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// Interception is not possible.
+    #[error(transparent)]
+    Intercept(#[from] InterceptError),
+    /// A listener is not to be had.
+    #[error("{0}")]
+    Listen(String),
+}
+
+/// Runs a gateway until it is told to stop. `ready` is called once it serves.
+pub async fn run(
+    options: Options,
+    signals: Signals,
+    ready: impl FnOnce(),
+) -> Result<(), StartError> {
+    let loaded = load(&options.config)?;
+    let config = loaded.config;
+    let key = PrivateKey::load(&config.site.key)?;
+    let metrics = Arc::new(Metrics::new());
+    let events = Events::to_stderr(config.log, metrics.clone())
+        .map_err(|error| StartError::Listen(format!("cannot start the log: {error}")))?;
+    for line in loaded.warnings.to_string().lines() {
+        events.emit(Event::Trouble {
+            part: "config".to_owned(),
+            what: line.to_owned(),
+        });
+    }
+    let socket = AdminSocket::bind(&config.admin.socket)
+        .map_err(|error| StartError::Listen(error.to_string()))?;
+    let public = key.public();
+    let endpoint = Endpoint::bind(&config.tunnel, key)?;
+    let (reloads, reload_requests) = mpsc::channel(4);
+    let gateway = Gateway::new(GatewayParts {
+        config: config.clone(),
+        endpoint,
+        own_key: public,
+        events: events.clone(),
+        reloads,
+    });
+    let (closing, closed) = watch::channel(false);
+    if let Some(address) = config.admin.metrics {
+        let listener = admin::bind_metrics(address)
+            .await
+            .map_err(|error| StartError::Listen(error.to_string()))?;
+        let operator: Arc<dyn Operator> = gateway.clone();
+        tokio::spawn(admin::serve_metrics(
+            listener,
+            operator,
+            metrics.clone(),
+            closed.clone(),
+        ));
+    }
+    let (listeners, requests) = listen(&config.listens, &gateway).await?;
+    let (taken, interceptor) = intercept(&config, options.guard).await?;
+    for warning in interceptor
+        .iter()
+        .flat_map(|interceptor| interceptor.warnings())
+    {
+        events.emit(Event::Trouble {
+            part: "intercept".to_owned(),
+            what: warning.clone(),
+        });
+    }
+    let operator: Arc<dyn Operator> = gateway.clone();
+    let admin = tokio::spawn(admin::serve(socket, operator, metrics, closed.clone()));
+    gateway.start();
+    events.emit(Event::Started {
+        site: config.site.name.clone(),
+    });
+    ready();
+    let mut serving = Serving {
+        gateway,
+        interceptor,
+        taken,
+        listeners,
+        requests,
+        reload_requests,
+        signals,
+        path: options.config,
+    };
+    serving.serve().await;
+    service::notify("STOPPING=1");
+    serving.drain().await;
+    serving.close().await;
+    let _ = closing.send(true);
+    let _ = admin.await;
+    events.emit(Event::Stopped);
+    events.flush(FLUSH_MAX);
+    Ok(())
+}
+
+async fn listen(
+    listens: &[Listen],
+    gateway: &Gateway,
+) -> Result<(Vec<explicit::Listener>, mpsc::Receiver<explicit::Request>), StartError> {
+    let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
+    let mut listeners = Vec::new();
+    for listen in listens {
+        let listener = explicit::listen(listen, requests.clone(), gateway.events.clone()).await;
+        listeners.push(listener.map_err(|error| StartError::Listen(error.to_string()))?);
+    }
+    Ok((listeners, receiver))
+}
+
+/// A gateway with explicit listeners only, whose servers see its own address,
+/// needs no rules and no privileges.
+async fn intercept(
+    config: &Config,
+    guard: GuardProgram,
+) -> Result<(mpsc::Receiver<Taken>, Option<Interceptor>), StartError> {
+    let (taken, receiver) = mpsc::channel(TAKEN_MAX);
+    let wanted = config.intercept.mode == InterceptMode::Transparent
+        || config.intercept.client_address == ClientAddress::Keep;
+    if !wanted {
+        return Ok((receiver, None));
+    }
+    let interceptor =
+        Interceptor::start(&config.intercept, &networks(config), guard, taken).await?;
+    Ok((receiver, Some(interceptor)))
+}
+
+fn networks(config: &Config) -> Vec<Network> {
+    config
+        .peers
+        .iter()
+        .flat_map(|peer| peer.networks.iter().copied())
+        .collect()
+}
+
+struct Serving {
+    gateway: Arc<Gateway>,
+    interceptor: Option<Interceptor>,
+    taken: mpsc::Receiver<Taken>,
+    listeners: Vec<explicit::Listener>,
+    requests: mpsc::Receiver<explicit::Request>,
+    reload_requests: mpsc::Receiver<ReloadRequest>,
+    signals: Signals,
+    path: PathBuf,
+}
+
+impl Serving {
+    /// The main loop. The lease is renewed from here and from nowhere else:
+    /// when this loop hangs, interception ends within a second.
+    async fn serve(&mut self) {
+        let mut beat = tokio::time::interval(BEAT_INTERVAL);
+        loop {
+            tokio::select! {
+                _ = beat.tick() => self.beat(),
+                taken = self.taken.recv() => match taken {
+                    Some(taken) => self.take(taken),
+                    None => std::future::pending().await,
+                },
+                Some(request) = self.requests.recv() => {
+                    tokio::spawn(self.gateway.clone().requested(request));
+                }
+                Some(ReloadRequest(answer)) = self.reload_requests.recv() => {
+                    let result = self.reload().await;
+                    let _ = answer.send(result);
+                }
+                Ok(()) = self.signals.reload.changed() => {
+                    let _ = self.reload().await;
+                }
+                _ = self.signals.stop.changed() => return,
+            }
+        }
+    }
+
+    fn beat(&self) {
+        if let Some(interceptor) = &self.interceptor {
+            interceptor.beat();
+        }
+    }
+
+    fn take(&self, taken: Taken) {
+        let gateway = self.gateway.clone();
+        match taken {
+            Taken::Attempt { attempt, verdict } => tokio::spawn(async move {
+                let _ = verdict.send(gateway.decide(attempt).await);
+            }),
+            Taken::Connection { attempt, stream } => tokio::spawn(async move {
+                gateway.intercepted(attempt, stream).await;
+            }),
+        };
+    }
+
+    async fn reload(&mut self) -> Result<(), String> {
+        let result = self.apply(&self.path.clone()).await;
+        self.gateway.events.emit(match &result {
+            Ok(()) => Event::Reloaded,
+            Err(error) => Event::ReloadRefused {
+                error: error.clone(),
+            },
+        });
+        result
+    }
+
+    async fn apply(&mut self, path: &Path) -> Result<(), String> {
+        let loaded = load(path).map_err(|error| error.to_string())?;
+        reload::check(&self.gateway.config(), &loaded.config)?;
+        if let Some(interceptor) = &mut self.interceptor {
+            let networks = networks(&loaded.config);
+            interceptor
+                .set_networks(&networks)
+                .await
+                .map_err(|error| error.to_string())?;
+        }
+        self.gateway.configure(loaded.config);
+        Ok(())
+    }
+
+    /// New connections go direct; those in the tunnel may finish.
+    async fn drain(&mut self) {
+        let flows = self.gateway.drain();
+        self.listeners.clear();
+        self.gateway.events.emit(Event::Draining {
+            flows: flows as u64,
+        });
+        if let Some(interceptor) = &mut self.interceptor {
+            // Without networks no further SYN is taken; established flows
+            // still find their sockets.
+            let _ = interceptor.set_networks(&[]).await;
+        }
+        let until = Instant::now() + self.gateway.config().tunnel.drain;
+        let mut beat = tokio::time::interval(BEAT_INTERVAL);
+        while !self.gateway.flows.is_empty() && Instant::now() < until {
+            tokio::select! {
+                _ = beat.tick() => self.beat(),
+                Some(taken) = self.taken.recv() => self.take(taken),
+                changed = self.signals.stop.changed() => match changed {
+                    // Told twice: at once.
+                    Ok(()) => return,
+                    Err(_) => drop(beat.tick().await),
+                },
+            }
+        }
+    }
+
+    /// What has not finished is reset, peers are told, rules are removed.
+    async fn close(&mut self) {
+        self.gateway.close().await;
+        if let Some(interceptor) = self.interceptor.take() {
+            interceptor.stop().await;
+        }
+    }
+}
