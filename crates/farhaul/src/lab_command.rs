@@ -2,11 +2,15 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand};
+use farhaul_lab::demo::{self, DemoOptions};
 use farhaul_lab::gateways::GatewayOverrides;
 use farhaul_lab::{Lab, LabError, LabOptions, require_root, sandbox};
 use serde_json::{Value, json};
+use tokio::signal::unix::SignalKind;
 
 use crate::failure::Failure;
 use crate::print;
@@ -34,6 +38,8 @@ enum LabVerb {
     Status(Status),
     /// List the labs that are up.
     List(List),
+    /// Fetch files across an emulated WAN, without and with gateways.
+    Demo(Demo),
     /// Remove what crashed runs left behind.
     Sweep,
 }
@@ -93,6 +99,19 @@ struct List {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+struct Demo {
+    /// Fetches of each kind; more than one gives medians.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// Seed of the link's losses.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Folder of demo.json.
+    #[arg(long, value_name = "FOLDER", default_value = "out")]
+    out: PathBuf,
+}
+
 impl From<LabError> for Failure {
     fn from(error: LabError) -> Self {
         match error {
@@ -111,9 +130,62 @@ impl LabCommand {
             LabVerb::Exec(command) => command.run(),
             LabVerb::Status(command) => command.run(),
             LabVerb::List(command) => command.run(),
+            LabVerb::Demo(command) => command.run(),
             LabVerb::Sweep => sweep(),
         }
     }
+}
+
+impl Demo {
+    fn run(self) -> Result<(), Failure> {
+        let options = DemoOptions {
+            name: "demo".to_owned(),
+            program: program()?,
+            repeat: self.repeat,
+            seed: self.seed,
+            out: self.out,
+            stop: stop_on_signal()?,
+        };
+        let demo = demo::run(&options)?;
+        print::out(&demo.text)?;
+        match demo.measurement.is_ok() {
+            true => Ok(()),
+            false => Err(Failure::Reported),
+        }
+    }
+}
+
+/// Ctrl-C, hang-up and termination set the flag instead of ending the process,
+/// so that whatever runs can clean up.
+fn stop_on_signal() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    let trouble =
+        |error: std::io::Error| Failure::failed(format!("cannot wait for signals: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .map_err(trouble)?;
+    let register = |kind| {
+        let _inside = runtime.enter();
+        tokio::signal::unix::signal(kind).map_err(trouble)
+    };
+    let mut interrupt = register(SignalKind::interrupt())?;
+    let mut terminate = register(SignalKind::terminate())?;
+    let mut hang_up = register(SignalKind::hangup())?;
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hang_up.recv() => {}
+            }
+            flag.store(true, Ordering::Relaxed);
+            // Later signals are taken as well: cleaning up is under way.
+            std::future::pending::<()>().await;
+        });
+    });
+    Ok(stop)
 }
 
 fn sweep() -> Result<(), Failure> {

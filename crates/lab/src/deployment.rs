@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -24,6 +26,7 @@ pub(crate) const POLL: Duration = Duration::from_millis(20);
 pub struct Lab {
     pub(crate) sandbox: Sandbox,
     pub(crate) program: PathBuf,
+    stop: Arc<AtomicBool>,
 }
 
 impl Lab {
@@ -37,6 +40,7 @@ impl Lab {
         let mut lab = Self {
             sandbox,
             program: options.program.clone(),
+            stop: Arc::default(),
         };
         if let Some(words) = &options.link {
             lab.start_link(words, options.seed)?;
@@ -50,7 +54,13 @@ impl Lab {
         Ok(Self {
             sandbox: Sandbox::open(name)?,
             program: program.into(),
+            stop: Arc::default(),
         })
+    }
+
+    /// Lets `stop` end every wait of this handle with [`LabError::Interrupted`].
+    pub fn interrupt_by(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = stop;
     }
 
     /// Leaves it up for [`Lab::open`].
@@ -152,6 +162,9 @@ impl Lab {
                 .is_some_and(|process| process.is_alive())
             {
                 break "its process ended".to_owned();
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(LabError::Interrupted);
             }
             if Instant::now() >= end {
                 break format!("nothing within {} s", patience.as_secs());

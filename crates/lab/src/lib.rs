@@ -4,8 +4,9 @@
 //! whatever happens; [`netns`] enters them; [`process`] names processes safely.
 //! [`topology`] lays out client, gateways, link and server; [`deployment`] runs
 //! them, [`gateways`] adds the pair. Results are a [`measurement`] for programs
-//! and a [`table`] for people.
+//! and a [`table`] for people. [`demo`] is the first use of all of it.
 
+pub mod demo;
 pub mod deployment;
 pub mod error;
 pub mod gateways;
