@@ -15,15 +15,23 @@ const IN_FLIGHT_BYTES_MIN: u64 = 256 << 10;
 pub(super) async fn run(session: Arc<Session>) {
     while !session.is_over() {
         let now = session.now_ns();
-        let Some(frame) = session.operate(|mux, _| mux.poll_transmit(now)) else {
-            session.work.notified().await;
-            continue;
-        };
-        if let Err(end) = send(&session, frame).await {
-            session.finish(end);
-            return;
+        let room = has_room(&session);
+        let next = session.operate(|mux, _| match room {
+            true => mux.poll_transmit(now),
+            // Credit that waits behind data would stop the other direction.
+            false => mux.poll_control(now),
+        });
+        match next {
+            Some(frame) => {
+                if let Err(end) = send(&session, frame).await {
+                    return session.finish(end);
+                }
+            }
+            None => tokio::select! {
+                () = session.work.notified() => {}
+                () = session.acknowledged.notified() => {}
+            },
         }
-        wait_for_room(&session).await;
     }
 }
 
@@ -65,12 +73,8 @@ async fn send(
     Ok(())
 }
 
-async fn wait_for_room(session: &Session) {
-    while session.in_flight_bytes.load(Ordering::Relaxed) as u64 >= in_flight_bytes_max(session)
-        && !session.is_over()
-    {
-        session.acknowledged.notified().await;
-    }
+fn has_room(session: &Session) -> bool {
+    (session.in_flight_bytes.load(Ordering::Relaxed) as u64) < in_flight_bytes_max(session)
 }
 
 fn in_flight_bytes_max(session: &Session) -> u64 {
