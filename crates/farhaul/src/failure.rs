@@ -12,7 +12,6 @@ const USAGE_CODE: u8 = 2;
 
 /// Why a verb did not do what it was asked.
 #[derive(Debug)]
-#[allow(dead_code)] // until the verbs that use every variant have landed
 pub(crate) enum Failure {
     /// The command line is wrong: exit code 2.
     Usage(String),
@@ -24,7 +23,6 @@ pub(crate) enum Failure {
     Help(String),
 }
 
-#[allow(dead_code)]
 impl Failure {
     /// A wrong command line: what, where, what to do instead.
     pub(crate) fn usage(message: impl Display) -> Self {

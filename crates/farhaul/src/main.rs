@@ -14,6 +14,7 @@ mod failure;
 mod flows_command;
 mod gateway_command;
 mod lab_command;
+mod link_command;
 mod print;
 mod reload_command;
 mod reset_command;
@@ -46,6 +47,8 @@ enum Verb {
     CheckConfig(config_command::CheckConfig),
     /// Print a configuration with every default filled in.
     PrintConfig(config_command::PrintConfig),
+    /// A WAN link between two interfaces, emulated: rate, delay, loss, queue.
+    Link(link_command::LinkCommand),
     /// A WAN of network namespaces on this machine, with real servers and clients.
     Lab(lab_command::LabCommand),
     /// The gateway at a glance, and the one thing to fix next.
@@ -68,6 +71,7 @@ impl Verb {
             Self::Keygen(command) => command.run(),
             Self::CheckConfig(command) => command.run(),
             Self::PrintConfig(command) => command.run(),
+            Self::Link(command) => command.run(),
             Self::Lab(command) => command.run(),
             Self::Status(command) => command.run(),
             Self::Flows(command) => command.run(),

@@ -25,7 +25,6 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 }
 
 /// Prints a JSON document for programs, indented, with a line end.
-#[allow(dead_code)]
 pub(crate) fn json(document: &serde_json::Value) -> Result<(), Failure> {
     out(&format!("{document:#}\n"))
 }

@@ -4,10 +4,12 @@
 //! whatever happens; [`netns`] enters them; [`process`] names processes safely.
 //! [`topology`] lays out client, gateways, link and server; [`deployment`] runs
 //! them, [`gateways`] adds the pair. Results are a [`measurement`] for programs
-//! and a [`table`] for people. [`demo`] is the first use of all of it.
+//! and a [`table`] for people. [`demo`] is the first use of all of it;
+//! [`emulate`] is the link itself, on real packets.
 
 pub mod demo;
 pub mod deployment;
+pub mod emulate;
 pub mod error;
 pub mod gateways;
 pub mod measurement;
