@@ -15,7 +15,9 @@ mod flows_command;
 mod gateway_command;
 mod lab_command;
 mod link_command;
+mod pair_command;
 mod print;
+mod questions;
 mod reload_command;
 mod reset_command;
 mod status_command;
@@ -41,6 +43,10 @@ enum Verb {
     Gateway(gateway_command::GatewayCommand),
     #[command(name = gateway_command::GUARD_VERB, hide = true)]
     Guard(gateway_command::GuardCommand),
+    /// Write a site's configuration and key, and pair it with another gateway.
+    Init(pair_command::Init),
+    /// Pair with the gateway that made a token.
+    Join(pair_command::Join),
     /// Write a gateway's private key and print its public key.
     Keygen(config_command::Keygen),
     /// Say everything that is wrong with a configuration file.
@@ -68,6 +74,8 @@ impl Verb {
         match self {
             Self::Gateway(command) => command.run(),
             Self::Guard(command) => command.run(),
+            Self::Init(command) => command.run(),
+            Self::Join(command) => command.run(),
             Self::Keygen(command) => command.run(),
             Self::CheckConfig(command) => command.run(),
             Self::PrintConfig(command) => command.run(),

@@ -26,6 +26,7 @@ pub mod log;
 pub mod metrics;
 mod near;
 pub mod operate;
+pub mod pairing;
 pub mod peer;
 pub mod quic;
 mod relay;

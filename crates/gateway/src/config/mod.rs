@@ -13,6 +13,7 @@ mod not_yet;
 pub mod print;
 mod reader;
 pub mod schema;
+pub mod starter;
 pub mod units;
 mod written;
 

@@ -1,0 +1,531 @@
+//! `farhaul init` and `farhaul join`: pair two gateways with two copied texts.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+use farhaul_gateway::config::meaning::{HostPort, InterceptMode, Network};
+use farhaul_gateway::config::starter::{self, NewPeer, Starter};
+use farhaul_gateway::config::units::{self, Fault};
+use farhaul_gateway::config::{Config, load};
+use farhaul_gateway::keys::{KeyError, PrivateKey};
+use farhaul_gateway::pairing::{self, Answer, Offer};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::print;
+use crate::questions::Questions;
+
+/// How a site's connections get to its gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// Taken from the LAN interface; clients notice nothing.
+    Transparent,
+    /// Clients use the gateway's SOCKS5 proxy.
+    Explicit,
+}
+
+/// What both verbs ask about a site.
+#[derive(Debug, Args)]
+struct SiteFlags {
+    /// Configuration file to write.
+    #[arg(long, value_name = "FILE", default_value = "farhaul.toml")]
+    config: PathBuf,
+    /// Name of this site.
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    site: Option<String>,
+    /// Networks at this site, which the peer may reach.
+    #[arg(long, value_name = "NETWORK,...", value_parser = network_list)]
+    networks: Option<Networks>,
+    /// transparent: take connections from the LAN. explicit: offer a proxy.
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
+    /// LAN interface for transparent mode.
+    #[arg(long, value_name = "NAME", value_parser = interface)]
+    interface: Option<String>,
+    /// Address of the SOCKS5 proxy in explicit mode.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:1080")]
+    socks: SocketAddr,
+    /// Name for the peer, where its own does not suit.
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    peer_name: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `farhaul init`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "At the first site:   farhaul init                    prints a token\n\
+                  at the other site:   farhaul join TOKEN              prints an answer\n\
+                  at the first site:   farhaul init --accept ANSWER    done"
+)]
+pub(crate) struct Init {
+    #[command(flatten)]
+    site: SiteFlags,
+    /// Where peers reach this gateway (UDP), or `none` if it only dials out.
+    #[arg(long, value_name = "HOST:PORT", value_parser = reach)]
+    address: Option<Reach>,
+    /// Networks at the other site.
+    #[arg(long, value_name = "NETWORK,...", value_parser = network_list)]
+    peer_networks: Option<Networks>,
+    /// Make a token for one more peer of an existing configuration.
+    #[arg(long, conflicts_with = "accept")]
+    another: bool,
+    /// Finish a pairing: the text that `farhaul join` printed, or `-` to read it.
+    #[arg(long, value_name = "ANSWER")]
+    accept: Option<String>,
+}
+
+/// `farhaul join`.
+#[derive(Debug, Args)]
+pub(crate) struct Join {
+    /// What `farhaul init` printed at the other site, or `-` to read it.
+    #[arg(value_name = "TOKEN")]
+    token: String,
+    #[command(flatten)]
+    site: SiteFlags,
+    /// Where the peer reaches this gateway (UDP), if only the peer dials.
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
+    address: Option<HostPort>,
+}
+
+/// Networks as one word of the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Networks(Vec<Network>);
+
+/// Whether a gateway can be dialled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Reach(Option<HostPort>);
+
+fn plain<T>(result: Result<T, Fault>) -> Result<T, String> {
+    result.map_err(|fault| match fault.remedy {
+        Some(remedy) => format!("{}; {remedy}", fault.message),
+        None => fault.message,
+    })
+}
+
+fn name(text: &str) -> Result<String, String> {
+    plain(units::name(text))
+}
+
+fn interface(text: &str) -> Result<String, String> {
+    plain(units::interface(text))
+}
+
+fn host_port(text: &str) -> Result<HostPort, String> {
+    plain(units::host_port(text))
+}
+
+fn reach(text: &str) -> Result<Reach, String> {
+    match text {
+        "none" => Ok(Reach(None)),
+        text => host_port(text).map(|address| Reach(Some(address))),
+    }
+}
+
+fn network_list(text: &str) -> Result<Networks, String> {
+    let words = text.split([',', ' ']).filter(|word| !word.is_empty());
+    let networks: Result<Vec<Network>, String> =
+        words.map(|word| plain(units::network(word))).collect();
+    match networks? {
+        list if list.is_empty() => Err("at least one network, as in 10.1.0.0/16".to_owned()),
+        list => Ok(Networks(list)),
+    }
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    Mode::from_str(text, true).map_err(|_| "transparent or explicit".to_owned())
+}
+
+fn now_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// A token or answer from the command line, or from standard input for `-`.
+fn carried(text: String) -> Result<String, Failure> {
+    match text.as_str() {
+        "-" => std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Failure::failed(format!("standard input: {error}"))),
+        _ => Ok(text),
+    }
+}
+
+/// Where the offer of a configuration waits for its answer.
+fn pending_path(config: &Config) -> PathBuf {
+    config.site.key.with_extension("pairing")
+}
+
+fn load_existing(path: &Path) -> Result<Config, Failure> {
+    load::load(path)
+        .map(|loaded| loaded.config)
+        .map_err(Failure::failed)
+}
+
+/// The key in that file, or a new one where there is none.
+fn key_at(path: &Path) -> Result<PrivateKey, KeyError> {
+    match PrivateKey::load(path) {
+        Err(KeyError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            let key = PrivateKey::generate()?;
+            key.create(path)?;
+            Ok(key)
+        }
+        other => other,
+    }
+}
+
+impl SiteFlags {
+    /// Asks for what is missing and describes the site.
+    fn starter(
+        &self,
+        ask: &Questions,
+        address: impl FnOnce(&Questions) -> Result<Option<HostPort>, Failure>,
+        planned: &[Network],
+    ) -> Result<Starter, Failure> {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = Some(host.trim()).filter(|host| units::name(host).is_ok());
+        let site = ask.value(self.site.clone(), "--site", "Name of this site", host, name)?;
+        let planned: Vec<String> = planned.iter().map(Network::to_string).collect();
+        let planned = Some(planned.join(",")).filter(|text| !text.is_empty());
+        let given = self.networks.clone();
+        // Where the first operator has planned them, only a person can object.
+        let given = match (given, &planned) {
+            (None, Some(planned)) if !ask.can_ask() => network_list(planned).ok(),
+            (given, _) => given,
+        };
+        let question = "Networks at this site, as in 10.1.0.0/16";
+        let networks = ask.value(
+            given,
+            "--networks",
+            question,
+            planned.as_deref(),
+            network_list,
+        )?;
+        let question = "Take connections from the LAN (transparent) or offer a proxy (explicit)?";
+        let mode = ask.value(self.mode, "--mode", question, Some("transparent"), mode)?;
+        let interfaces = match mode {
+            Mode::Explicit => Vec::new(),
+            Mode::Transparent => {
+                let question = "LAN interface";
+                let given = self.interface.clone();
+                vec![ask.value(given, "--interface", question, None, interface)?]
+            }
+        };
+        let address = address(ask)?;
+        Ok(Starter {
+            key: format!("{}.key", file_stem(&site)),
+            site,
+            address,
+            networks: networks.0,
+            mode: match mode {
+                Mode::Transparent => InterceptMode::Transparent,
+                Mode::Explicit => InterceptMode::Explicit,
+            },
+            interfaces,
+            socks: self.socks,
+        })
+    }
+
+    /// Writes key and configuration; the file is new, or nothing happens.
+    fn write(&self, start: &Starter, peer: Option<&NewPeer>) -> Result<PrivateKey, Failure> {
+        let folder = self.config.parent().unwrap_or(Path::new(""));
+        let key_path = folder.join(&start.key);
+        let mut text = starter::starter(start);
+        if let Some(peer) = peer {
+            text = starter::with_peer(&text, &self.config, peer).map_err(Failure::failed)?;
+        } else {
+            load::check(&text, &self.config, |_| None).map_err(Failure::failed)?;
+        }
+        let key = key_at(&key_path).map_err(Failure::failed)?;
+        starter::create_file(&self.config, &text)
+            .map_err(|error| Failure::failed(format!("{}: {error}", self.config.display())))?;
+        Ok(key)
+    }
+
+    /// Adds a peer to the existing file.
+    fn add(&self, peer: &NewPeer) -> Result<(), Failure> {
+        let old = load::read_file(&self.config).map_err(Failure::failed)?;
+        let new = starter::with_peer(&old, &self.config, peer).map_err(|error| {
+            Failure::failed(format!(
+                "{error}\nThe file is unchanged. To add the peer by hand, put this into it:\n\n{}",
+                starter::peer_block(peer)
+            ))
+        })?;
+        starter::replace_file(&self.config, &new)
+            .map_err(|error| Failure::failed(format!("{}: {error}", self.config.display())))
+    }
+
+    fn file(&self) -> String {
+        self.config.display().to_string()
+    }
+}
+
+/// A site's name as part of a file name.
+fn file_stem(site: &str) -> String {
+    let plain = |c: char| match c {
+        c if c.is_ascii_alphanumeric() || c == '-' || c == '_' => c.to_ascii_lowercase(),
+        _ => '-',
+    };
+    site.chars().map(plain).collect()
+}
+
+impl Init {
+    /// Writes a first configuration and prints a token; or accepts an answer.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let file = self.site.file();
+        match &self.accept {
+            Some(_) => self.accept(),
+            None if self.another => self.another(),
+            None if self.site.config.exists() => Err(Failure::failed(format!(
+                "{file} exists already and is not overwritten; for one more peer: farhaul init --another --config {file}, \
+                 to finish a pairing: farhaul init --accept ANSWER --config {file}"
+            ))),
+            None => self.first(),
+        }
+    }
+
+    fn address(&self, ask: &Questions) -> Result<Option<HostPort>, Failure> {
+        let question =
+            "Where do peers reach this gateway (HOST:PORT, UDP), or `none` if it only dials out";
+        let given = self.address.clone();
+        ask.value(given, "--address", question, None, reach)
+            .map(|reach| reach.0)
+    }
+
+    fn peer_networks(&self, ask: &Questions) -> Result<Vec<Network>, Failure> {
+        let question = "Networks at the other site, as in 10.2.0.0/16";
+        let given = self.peer_networks.clone();
+        ask.value(given, "--peer-networks", question, None, network_list)
+            .map(|networks| networks.0)
+    }
+
+    fn first(self) -> Result<(), Failure> {
+        let ask = Questions::new();
+        let start = self.site.starter(&ask, |ask| self.address(ask), &[])?;
+        let peer_networks = self.peer_networks(&ask)?;
+        let key = self.site.write(&start, None)?;
+        eprintln!(
+            "farhaul: wrote {} and its key {} (public: {})",
+            self.site.file(),
+            start.key,
+            key.public()
+        );
+        self.offer(start.address, start.networks, peer_networks)
+    }
+
+    fn another(self) -> Result<(), Failure> {
+        let ask = Questions::new();
+        let config = load_existing(&self.site.config)?;
+        let address = self.address(&ask)?;
+        if let Some(address) = address
+            .as_ref()
+            .filter(|_| config.tunnel.listen.port() == 0)
+        {
+            return Err(Failure::failed(format!(
+                "{}: this gateway does not listen so far; add [tunnel] listen = \"[::]:{}\" and run this again",
+                self.site.file(),
+                address.port
+            )));
+        }
+        let networks = match &self.site.networks {
+            Some(networks) => networks.0.clone(),
+            None => config.accept.destinations.clone(),
+        };
+        let peer_networks = self.peer_networks(&ask)?;
+        self.offer(address, networks, peer_networks)
+    }
+
+    /// Prints a token for the configuration that is there.
+    fn offer(
+        self,
+        address: Option<HostPort>,
+        networks: Vec<Network>,
+        peer_networks: Vec<Network>,
+    ) -> Result<(), Failure> {
+        let config = load_existing(&self.site.config)?;
+        let key = PrivateKey::load(&config.site.key).map_err(Failure::failed)?;
+        let site = config.site.name.clone();
+        let offer = Offer::new(
+            site,
+            key.public(),
+            address,
+            networks,
+            peer_networks,
+            now_s(),
+        )
+        .map_err(Failure::failed)?;
+        offer
+            .keep(&pending_path(&config))
+            .map_err(Failure::failed)?;
+        let token = offer.token();
+        if self.site.json {
+            return print::json(&json!({
+                "config": self.site.config,
+                "key": config.site.key,
+                "public_key": key.public().to_string(),
+                "token": token.as_str(),
+                "expires_s": offer.expires_s,
+            }));
+        }
+        eprintln!(
+            "farhaul: carry this token to the other site within 24 hours, where only its operator sees it:\n\n\
+             \x20 farhaul join TOKEN\n\n\
+             Then bring its answer back: farhaul init --config {} --accept ANSWER\n",
+            self.site.file()
+        );
+        print::line(&token)
+    }
+
+    fn accept(self) -> Result<(), Failure> {
+        let text = carried(self.accept.clone().unwrap_or_default())?;
+        let config = load_existing(&self.site.config)?;
+        let pending = pending_path(&config);
+        let offer = Offer::pending(&pending).map_err(Failure::failed)?;
+        let answer = offer.accept(&text, now_s()).map_err(Failure::failed)?;
+        if offer.address.is_none() && answer.address.is_none() {
+            return Err(Failure::failed(
+                "neither gateway has an address the other could dial; join again with --address HOST:PORT",
+            ));
+        }
+        if !offer.peer_networks.is_empty() && offer.peer_networks != answer.networks {
+            eprintln!(
+                "farhaul: the other site serves {}, not {} as planned here; what was planned is written, edit `networks` if it should follow",
+                several(&answer.networks),
+                several(&offer.peer_networks)
+            );
+        }
+        let networks = match offer.peer_networks.is_empty() {
+            true => answer.networks,
+            false => offer.peer_networks.clone(),
+        };
+        let peer = NewPeer {
+            name: self.site.peer_name.clone().unwrap_or(answer.site),
+            // Only one side dials: the joining one, if it can.
+            address: answer.address.filter(|_| offer.address.is_none()),
+            key: answer.key,
+            networks,
+        };
+        self.site.add(&peer)?;
+        pairing::forget(&pending).map_err(Failure::failed)?;
+        paired(&self.site, &peer)
+    }
+}
+
+fn several(networks: &[Network]) -> String {
+    let texts: Vec<String> = networks.iter().map(Network::to_string).collect();
+    texts.join(", ")
+}
+
+/// The last words of a pairing, for both sides.
+fn paired(site: &SiteFlags, peer: &NewPeer) -> Result<(), Failure> {
+    if site.json {
+        return print::json(&json!({
+            "config": site.config,
+            "peer": peer.name,
+            "peer_key": peer.key.to_string(),
+        }));
+    }
+    print::line(&format!(
+        "{}: paired with {} ({}); start `farhaul gateway --config {}`, or reload it with SIGHUP where it runs",
+        site.file(),
+        peer.name,
+        peer.key,
+        site.file()
+    ))
+}
+
+impl Join {
+    /// Writes this site's configuration, or adds a peer to it, and prints the answer.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let offer = Offer::from_token(&carried(self.token.clone())?).map_err(Failure::failed)?;
+        offer.check_time(now_s()).map_err(Failure::failed)?;
+        let own_address = match &offer.address {
+            Some(_) => None,
+            None => Some(self.needed_address(&offer)?),
+        };
+        let peer = NewPeer {
+            name: self.site.peer_name.clone().unwrap_or(offer.site.clone()),
+            address: offer.address.clone(),
+            key: offer.key,
+            networks: offer.networks.clone(),
+        };
+        let exists = self.site.config.exists();
+        let known = match exists {
+            true => self.join_existing(&offer, &peer)?,
+            false => self.join_new(&offer, &peer, own_address.clone())?,
+        };
+        let (key, site, networks) = known;
+        let about = Answer {
+            site,
+            key: key.public(),
+            address: own_address,
+            networks,
+        };
+        let answer = offer.answer(&about, &key).map_err(Failure::failed)?;
+        if self.site.json {
+            return print::json(&json!({
+                "config": self.site.config,
+                "peer": peer.name,
+                "peer_key": peer.key.to_string(),
+                "public_key": key.public().to_string(),
+                "answer": answer,
+            }));
+        }
+        eprintln!(
+            "farhaul: {} now knows {} ({}). Bring this answer back there:\n\n\
+             \x20 farhaul init --accept ANSWER\n",
+            self.site.file(),
+            peer.name,
+            peer.key
+        );
+        print::line(&answer)
+    }
+
+    fn needed_address(&self, offer: &Offer) -> Result<HostPort, Failure> {
+        let question = format!(
+            "The gateway of {} only dials out: where does it reach this one (HOST:PORT, UDP)",
+            offer.site
+        );
+        let given = self.address.clone();
+        Questions::new().value(given, "--address", &question, None, host_port)
+    }
+
+    fn join_new(
+        &self,
+        offer: &Offer,
+        peer: &NewPeer,
+        address: Option<HostPort>,
+    ) -> Result<(PrivateKey, String, Vec<Network>), Failure> {
+        let ask = Questions::new();
+        let start = self
+            .site
+            .starter(&ask, |_| Ok(address), &offer.peer_networks)?;
+        let key = self.site.write(&start, Some(peer))?;
+        Ok((key, start.site, start.networks))
+    }
+
+    fn join_existing(
+        &self,
+        offer: &Offer,
+        peer: &NewPeer,
+    ) -> Result<(PrivateKey, String, Vec<Network>), Failure> {
+        let config = load_existing(&self.site.config)?;
+        let key = PrivateKey::load(&config.site.key).map_err(Failure::failed)?;
+        if key.public() == offer.key {
+            return Err(Failure::failed(pairing::PairingError::OwnOffer));
+        }
+        // Joining twice gives the answer again, for whoever lost it.
+        if config.peers.iter().all(|known| known.key != offer.key) {
+            self.site.add(peer)?;
+        }
+        let networks = match &self.site.networks {
+            Some(networks) => networks.0.clone(),
+            None => config.accept.destinations,
+        };
+        Ok((key, config.site.name, networks))
+    }
+}

@@ -1,0 +1,178 @@
+//! Two sites are paired with `init` and `join`, as two operators would.
+
+#![allow(clippy::unwrap_used)] // clippy exempts test functions only, not what they call
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("farhaul-pair-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    for site in ["first", "second", "third"] {
+        fs::create_dir_all(folder.join(site)).unwrap();
+    }
+    folder
+}
+
+fn farhaul(folder: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_farhaul"))
+        .current_dir(folder)
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone())
+        .unwrap()
+        .trim()
+        .to_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn good(folder: &Path, words: &[&str]) -> String {
+    let output = farhaul(folder, words);
+    assert!(output.status.success(), "{words:?}: {}", stderr(&output));
+    stdout(&output)
+}
+
+fn bad(folder: &Path, words: &[&str]) -> String {
+    let output = farhaul(folder, words);
+    assert!(!output.status.success(), "{words:?}: {}", stdout(&output));
+    stderr(&output)
+}
+
+const INIT: &[&str] = &[
+    "init",
+    "--site",
+    "harbour",
+    "--networks",
+    "10.1.0.0/16",
+    "--peer-networks",
+    "10.2.0.0/16,fd00:2::/48",
+    "--mode",
+    "transparent",
+    "--interface",
+    "lan0",
+];
+const JOIN: &[&str] = &["--site", "hq", "--mode", "explicit"];
+
+fn with<'w>(words: &[&'w str], more: &[&'w str]) -> Vec<&'w str> {
+    [words, more].concat()
+}
+
+fn config(folder: &Path) -> serde_json::Value {
+    serde_json::from_str(&good(folder, &["print-config", "--json"])).unwrap()
+}
+
+#[test]
+fn init_join_accept() {
+    let all = folder("whole");
+    let (first, second, third) = (all.join("first"), all.join("second"), all.join("third"));
+    let token = good(&first, &with(INIT, &["--address", "hq.example.org:5000"]));
+    assert!(token.starts_with("fhjoin1-"), "{token}");
+
+    let answer = good(&second, &with(&["join", &token], JOIN));
+    assert!(answer.starts_with("fhanswer1-"), "{answer}");
+    let joined = config(&second);
+    assert_eq!(joined["peer"][0]["address"], "hq.example.org:5000");
+    assert_eq!(joined["peer"][0]["dial"], "us");
+    assert_eq!(joined["accept"]["destinations"][1], "fd00:2::/48");
+    // Asked again, it answers again and adds nothing.
+    assert!(good(&second, &["join", &token]).starts_with("fhanswer1-"));
+    assert_eq!(config(&second), joined);
+
+    let before = fs::read_to_string(first.join("farhaul.toml")).unwrap();
+    good(&first, &["init", "--accept", &answer]);
+    let after = fs::read_to_string(first.join("farhaul.toml")).unwrap();
+    assert!(after.starts_with(before.trim_end()), "{after}");
+    let accepted = config(&first);
+    assert_eq!(accepted["peer"][0]["name"], "hq");
+    assert_eq!(accepted["peer"][0]["dial"], "peer");
+    assert_eq!(accepted["tunnel"]["listen"], "[::]:5000");
+    let public = good(&second, &["keygen", "--show", "hq.key"]);
+    assert_eq!(accepted["peer"][0]["key"].as_str().unwrap(), public);
+    let public = good(&first, &["keygen", "--show", "harbour.key"]);
+    assert_eq!(joined["peer"][0]["key"].as_str().unwrap(), public);
+    for site in [&first, &second] {
+        let checked = good(site, &["check-config"]);
+        assert!(checked.contains("usable, 0 warnings"), "{checked}");
+    }
+
+    // An answer counts once; a second peer needs a token of its own.
+    assert!(bad(&first, &["init", "--accept", &answer]).contains("--another"));
+    assert!(bad(&first, &with(INIT, &["--address", "none"])).contains("exists already"));
+    let another = [
+        "init",
+        "--another",
+        "--address",
+        "hq.example.org:5000",
+        "--peer-networks",
+        "10.3.0.0/16",
+    ];
+    let token = good(&first, &another);
+    let answer = good(
+        &third,
+        &with(&["join", &token], &["--site", "port", "--mode", "explicit"]),
+    );
+    good(
+        &first,
+        &["init", "--accept", &answer, "--peer-name", "the port"],
+    );
+    assert_eq!(config(&first)["peer"][1]["name"], "the port");
+    fs::remove_dir_all(all).unwrap();
+}
+
+#[test]
+fn the_joining_side_waits_where_the_first_only_dials() {
+    let all = folder("dials");
+    let (first, second) = (all.join("first"), all.join("second"));
+    let token = good(&first, &with(INIT, &["--address", "none"]));
+    let error = bad(&second, &with(&["join", &token], JOIN));
+    assert!(error.contains("--address is missing"), "{error}");
+    assert!(!second.join("farhaul.toml").exists());
+    let join = with(&["join", &token, "--address", "[2001:db8::7]:4433"], JOIN);
+    let answer = good(&second, &join);
+    good(&first, &["init", "--accept", &answer]);
+    assert_eq!(config(&first)["peer"][0]["address"], "[2001:db8::7]:4433");
+    assert_eq!(config(&second)["peer"][0]["dial"], "peer");
+    assert_eq!(config(&second)["tunnel"]["listen"], "[::]:4433");
+    fs::remove_dir_all(all).unwrap();
+}
+
+#[test]
+fn wrong_texts_change_nothing() {
+    let all = folder("wrong");
+    let (first, second, third) = (all.join("first"), all.join("second"), all.join("third"));
+    let token = good(&first, &with(INIT, &["--address", "hq.example.org:4433"]));
+    let other = good(
+        &third,
+        &with(INIT, &["--address", "third.example.org:4433"]),
+    );
+    let answer = good(&second, &with(&["join", &token], JOIN));
+    let before = fs::read_to_string(first.join("farhaul.toml")).unwrap();
+
+    let mut typo = answer.clone();
+    typo.replace_range(30..31, if &answer[30..31] == "A" { "B" } else { "A" });
+    assert!(bad(&first, &["init", "--accept", &typo]).contains("damaged"));
+    assert!(bad(&first, &["init", "--accept", &token]).contains("this is a pairing token"));
+    assert!(bad(&third, &["init", "--accept", &answer]).contains("another token"));
+    assert!(bad(&first, &["join", &token]).contains("made here"));
+    assert!(bad(&second, &["join", &other[..90]]).contains("damaged"));
+    assert_eq!(
+        fs::read_to_string(first.join("farhaul.toml")).unwrap(),
+        before
+    );
+    good(&first, &["init", "--accept", &answer]);
+
+    let missing = farhaul(&all, &["init", "--site", "x"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(stderr(&missing).contains("--networks is missing"));
+    assert!(!all.join("farhaul.toml").exists());
+    fs::remove_dir_all(all).unwrap();
+}
