@@ -1,33 +1,43 @@
 //! The guard: a small process that removes the rules when the gateway is
 //! killed and cannot.
 //!
-//! It holds the NFQUEUE number after the gateway's own as a lock (the kernel
-//! gives it to one process, and only with CAP_NET_ADMIN). A gateway started
-//! while the guard of a killed one still tidies up waits for that lock, so the
-//! old guard never removes the new gateway's rules.
+//! It holds a second handle of the gateway's NFQUEUE socket. So the kernel
+//! does not drop the SYNs held at that moment: the guard lets them go, and the
+//! queue number stays taken until the rules are gone, so that a gateway started
+//! meanwhile waits and never has its own rules removed. The same happens,
+//! without removal, while the gateway does not beat: see `lease`.
 //!
-//! Protocol: arguments `QUEUE MARK TABLE`; it prints `ready` or a complaint;
-//! end of its standard input means "remove everything", the byte `q` before
-//! that means "nothing to do".
+//! Protocol: arguments `QUEUE MARK TABLE`; standard input is a Unix stream
+//! socket, standard output the queue. It writes `ready`; each byte `b` is a
+//! beat, the byte `q` means "nothing to do, go", and the end means "remove
+//! everything".
 
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
+use socket2::Socket;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use super::InterceptError;
-use super::nfqueue::NfQueue;
+use super::nfqueue::SharedQueue;
 use super::rules::{self, Identity};
 
-/// How long a new guard waits for an old one to finish.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-const READY_PATIENCE: Duration = Duration::from_secs(8);
+/// What the gateway says at each beat, and before it goes in good order.
+pub(super) const BEAT: u8 = b'b';
+const DISMISSED: u8 = b'q';
+const READY: &[u8] = b"ready";
+/// Silence after which held SYNs are let go: several beats, and well below a
+/// client's first retransmission after a second.
+const BEAT_PATIENCE: Duration = Duration::from_millis(500);
+const READY_PATIENCE: Duration = Duration::from_secs(5);
 const DISMISS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The program to run as guard: usually ourselves with a hidden verb.
@@ -52,10 +62,11 @@ impl GuardProgram {
     }
 }
 
-/// The guard as seen by the gateway. Dropping it makes the guard tidy up.
+/// The guard as seen by the gateway. Dropping it, and the stream given to the
+/// lease, makes the guard tidy up.
 pub(super) struct Guard {
     child: Child,
-    stdin: Option<ChildStdin>,
+    control: UnixStream,
 }
 
 impl Guard {
@@ -63,32 +74,41 @@ impl Guard {
     pub async fn start(
         program: &GuardProgram,
         identity: Identity,
+        queue: Socket,
     ) -> Result<Guard, InterceptError> {
-        let failed = |why: String| InterceptError::Guard { why };
-        let mut child = Command::new(&program.program)
+        let path = program.program.display();
+        let failed = |error| InterceptError::Guard {
+            why: format!("{path}: {error}"),
+        };
+        let (control, theirs) = UnixStream::pair().map_err(failed)?;
+        let child = Command::new(&program.program)
             .args(&program.arguments)
             .args([
                 identity.queue.to_string(),
                 identity.mark.to_string(),
                 identity.table.to_string(),
             ])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::from(OwnedFd::from(queue)))
             // Not in the terminal's process group: Ctrl-C is not for it.
             .process_group(0)
             .spawn()
-            .map_err(|error| failed(format!("{}: {error}", program.program.display())))?;
-        let stdin = child.stdin.take();
-        let mut line = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            let mut lines = BufReader::new(stdout);
-            let _ = timeout(READY_PATIENCE, lines.read_line(&mut line)).await;
+            .map_err(failed)?;
+        control.set_nonblocking(true).map_err(failed)?;
+        let mut stream = tokio::net::UnixStream::from_std(control).map_err(failed)?;
+        let mut said = [0; READY.len()];
+        let heard = timeout(READY_PATIENCE, stream.read_exact(&mut said)).await;
+        if !matches!(heard, Ok(Ok(_))) || said != READY {
+            let why = "it ended or hung before it was ready";
+            return Err(failed(io::Error::other(why)));
         }
-        match line.trim() {
-            "ready" => Ok(Guard { child, stdin }),
-            "" => Err(failed("it ended or hung before it was ready".to_owned())),
-            complaint => Err(failed(complaint.to_owned())),
-        }
+        let control = stream.into_std().map_err(failed)?;
+        Ok(Guard { child, control })
+    }
+
+    /// The stream beats are written to.
+    pub fn control(&self) -> io::Result<UnixStream> {
+        self.control.try_clone()
     }
 
     /// Waits until the guard has died.
@@ -98,9 +118,7 @@ impl Guard {
 
     /// The rules are gone already: the guard may go.
     pub async fn dismiss(mut self) {
-        if let Some(mut stdin) = self.stdin.take() {
-            let _ = stdin.write_all(b"q").await;
-        }
+        let _ = self.control.write(&[DISMISSED]);
         if timeout(DISMISS_PATIENCE, self.child.wait()).await.is_err() {
             let _ = self.child.start_kill();
         }
@@ -110,7 +128,7 @@ impl Guard {
 /// The guard's whole life; `arguments` are those after the hidden verb.
 ///
 /// # Errors
-/// Wrong arguments, no lock, or rules that could not be removed.
+/// Not started by a gateway, or rules that could not be removed.
 pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), String> {
     let identity = parse(arguments).ok_or("a guard is started by the gateway, not by hand")?;
     // Registered and never read: service managers signal the whole group, and
@@ -126,18 +144,11 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), St
     // Hold no mount busy.
     let _ = std::env::set_current_dir("/");
 
-    let lock = match lock(identity).await {
-        Ok(lock) => lock,
-        Err(error) => {
-            let why = format!("NFQUEUE number {}: {error}", lock_number(identity));
-            say(&why);
-            return Err(why);
-        }
-    };
-    say("ready");
-    if dismissed().await {
+    let watch = tokio::task::spawn_blocking(move || watch(identity));
+    let watched = watch.await.map_err(|error| error.to_string())?;
+    let Some(queue) = watched.map_err(|error| error.to_string())? else {
         return Ok(());
-    }
+    };
     let mut result = rules::remove(identity).await;
     for _ in 0..5 {
         if result.is_ok() {
@@ -146,39 +157,47 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), St
         sleep(Duration::from_millis(200)).await;
         result = rules::remove(identity).await;
     }
-    drop(lock);
+    // Only now may another gateway have the number.
+    drop(queue);
     result.map_err(|error| error.to_string())
 }
 
-/// To the gateway; if it is gone by now, the end of input will tell.
-fn say(line: &str) {
-    let _ = writeln!(io::stdout(), "{line}");
-}
-
-/// Waits for the gateway's word: true when it has tidied up itself.
-async fn dismissed() -> bool {
-    let read = tokio::task::spawn_blocking(|| {
-        let mut byte = [0u8; 1];
-        matches!(io::stdin().read(&mut byte), Ok(1) if byte == *b"q")
-    });
-    read.await.unwrap_or(false)
-}
-
-async fn lock(identity: Identity) -> io::Result<NfQueue> {
-    let attempts = LOCK_PATIENCE.as_millis() / 50;
-    let mut last = io::Error::from(io::ErrorKind::WouldBlock);
-    for _ in 0..attempts {
-        match NfQueue::bind(lock_number(identity), 1) {
-            Ok(lock) => return Ok(lock),
-            Err(error) => last = error,
+/// Watches the gateway until its end; `None` if it went in good order, else
+/// its queue, opened up.
+fn watch(identity: Identity) -> io::Result<Option<SharedQueue>> {
+    let mut control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let socket = Socket::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let queue = SharedQueue::new(socket, identity.queue);
+    queue.close_again()?;
+    control.set_read_timeout(Some(BEAT_PATIENCE))?;
+    control.write_all(READY)?;
+    let mut open = false;
+    let mut heard = [0; 64];
+    loop {
+        let length = match control.read(&mut heard) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // Repeated at every silence: cheap, and sure.
+                queue.open_up()?;
+                open = true;
+                continue;
+            }
+            Err(_) => 0,
+        };
+        let heard = heard.get(..length).unwrap_or_default();
+        if heard.contains(&DISMISSED) {
+            return Ok(None);
         }
-        sleep(Duration::from_millis(50)).await;
+        if heard.is_empty() {
+            // Errors here must not keep the rules from being removed.
+            let _ = queue.open_up();
+            return Ok(Some(queue));
+        }
+        if std::mem::take(&mut open) {
+            queue.close_again()?;
+        }
     }
-    Err(last)
-}
-
-fn lock_number(identity: Identity) -> u16 {
-    identity.queue.wrapping_add(1)
 }
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Option<Identity> {

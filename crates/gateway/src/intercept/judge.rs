@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::answer::Answerer;
 use super::hold::{Arrival, Ends, Held, Hold};
-use super::lease::{BEAT_INTERVAL, Lease};
+use super::lease::{BEAT_INTERVAL, LAPSE, Lease};
 use super::listener;
 use super::nfqueue::NfQueue;
 use super::packet::{Syn, Unreachable};
@@ -25,10 +25,6 @@ use super::{Attempt, Taken, Verdict};
 
 /// Packets read before verdicts get their turn.
 const BATCH: usize = 64;
-/// A pause of the loop after which the lease may have run out meanwhile. The
-/// lease is not renewed while the loop is old, so this is the lease's length
-/// less what the beat allows.
-const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// A gateway that never answers does not hold a SYN longer than this.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
@@ -60,7 +56,7 @@ type Answer = (Ends, u64, Verdict);
 
 /// State of the queue loop.
 pub(super) struct Judge {
-    pub queue: NfQueue,
+    pub queue: Arc<NfQueue>,
     pub desk: Desk,
     pub answerer: Answerer,
     pub lease: Lease,
@@ -93,7 +89,7 @@ impl Judge {
                 _ = tick.tick() => self.desk.hold().expire(Instant::now()),
                 _ = &mut stop => break,
             }
-            if self.lease.turned() > PAUSE_MAX {
+            if self.lease.turned() > LAPSE {
                 stale = true;
             }
             if stale || self.lease.lapses() != lapses {

@@ -6,15 +6,21 @@
 //! a stopped or wedged process loses interception without any help from user
 //! space. The same rule drops the datagram, which the sender sees as EPERM:
 //! proof that the rules are in place.
+//!
+//! Each beat is told to the guard as well, which lets held SYNs go when beats
+//! fail to come: their clients need not wait for a retransmission.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, UdpSocket};
-use std::sync::Arc;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 use tokio::sync::Notify;
+
+use super::guard;
 
 /// How long one beat lasts.
 pub(super) const LEASE: Duration = Duration::from_millis(700);
@@ -25,9 +31,9 @@ pub(super) const BEAT_PORT: u16 = 9;
 /// A queue loop that has not turned for this long holds back the beat.
 /// With [`LEASE`] this stays below the promised second.
 const LOOP_AGE_MAX: Duration = Duration::from_millis(250);
-/// A pause after which SYNs may have passed by unseen: the lease less the
-/// coarseness of kernel time-outs.
-const LAPSE: Duration = Duration::from_millis(650);
+/// A pause after which SYNs may have passed by unseen: the guard's patience
+/// less a margin.
+pub(super) const LAPSE: Duration = Duration::from_millis(450);
 
 /// Renews the right to intercept; clones share it.
 #[derive(Debug, Clone)]
@@ -43,6 +49,7 @@ struct State {
     lapses: AtomicU64,
     revoked: AtomicBool,
     rules_missing: Notify,
+    guard: Mutex<Option<UnixStream>>,
 }
 
 impl Lease {
@@ -58,6 +65,7 @@ impl Lease {
             lapses: AtomicU64::new(0),
             revoked: AtomicBool::new(false),
             rules_missing: Notify::new(),
+            guard: Mutex::new(None),
         })))
     }
 
@@ -77,6 +85,10 @@ impl Lease {
         if u128::from(now_ms.saturating_sub(earlier_ms)) > LAPSE.as_millis() {
             // Before the datagram: no SYN of the new lease counts as stale.
             state.lapses.fetch_add(1, Ordering::AcqRel);
+        }
+        if let Some(mut guard) = self.guard().as_ref() {
+            // A guard that is gone or stuck is the keeper's concern.
+            let _ = guard.write(&[guard::BEAT]);
         }
         let sent = state.socket.send_to(&[], (Ipv4Addr::LOCALHOST, BEAT_PORT));
         if sent.is_ok() {
@@ -114,6 +126,15 @@ impl Lease {
     /// Waits until a beat finds its rule gone.
     pub(super) async fn rules_missing(&self) {
         self.0.rules_missing.notified().await;
+    }
+
+    /// The guard that beats are told to; not blocking.
+    pub(super) fn set_guard(&self, control: Option<UnixStream>) {
+        *self.guard() = control;
+    }
+
+    fn guard(&self) -> std::sync::MutexGuard<'_, Option<UnixStream>> {
+        self.0.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now_ms(&self) -> u64 {

@@ -16,6 +16,7 @@ mod answer;
 pub mod guard;
 mod hold;
 mod judge;
+mod keeper;
 mod lease;
 mod listener;
 mod nfqueue;

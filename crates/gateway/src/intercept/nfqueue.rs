@@ -10,12 +10,14 @@ use std::io::{self, Read};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::unix::AsyncFd;
 
+use super::hold::PENDING_MAX;
 use super::poll::register;
 
 const SUBSYSTEM_QUEUE: u16 = 3;
 const MSG_PACKET: u16 = SUBSYSTEM_QUEUE << 8;
 const MSG_VERDICT: u16 = SUBSYSTEM_QUEUE << 8 | 1;
 const MSG_CONFIG: u16 = SUBSYSTEM_QUEUE << 8 | 2;
+const MSG_VERDICT_BATCH: u16 = SUBSYSTEM_QUEUE << 8 | 3;
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
@@ -39,6 +41,9 @@ const VERDICT_ACCEPT: u32 = 1;
 /// headers and a full TCP header fit.
 const COPY_BYTES: u32 = 512;
 const RECEIVE_BYTES: usize = 4096;
+/// Packets the kernel may hold: those in our table and as many again on the
+/// way to it.
+const LENGTH_MAX: u32 = 2 * PENDING_MAX as u32;
 
 /// A packet the kernel holds for us.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,20 +56,20 @@ pub(super) struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// One NFQUEUE number, bound to this socket until dropped; the kernel drops
-/// packets still held then.
+/// One NFQUEUE number, bound to this socket until it and the guard's handle of
+/// it are closed; the kernel would drop packets still held then.
 pub(super) struct NfQueue {
     socket: AsyncFd<Socket>,
     number: u16,
 }
 
 impl NfQueue {
-    /// Binds queue `number`, which holds at most `length_max` packets; beyond
+    /// Binds queue `number`, which holds at most [`LENGTH_MAX`] packets; beyond
     /// that they pass as if no rule had held them. `EPERM` or `EBUSY`: the
     /// number is taken (or the capability is missing).
-    pub fn bind(number: u16, length_max: u32) -> io::Result<NfQueue> {
+    pub fn bind(number: u16) -> io::Result<NfQueue> {
         let socket = open()?;
-        configure(&socket, number, length_max)?;
+        configure(&socket, number)?;
         Ok(NfQueue {
             socket: register(socket)?,
             number,
@@ -105,12 +110,14 @@ impl NfQueue {
         self.verdict(id, VERDICT_DROP, None)
     }
 
+    /// Another handle of the same socket, for the guard.
+    pub fn share(&self) -> io::Result<Socket> {
+        self.socket.get_ref().try_clone()
+    }
+
     fn verdict(&self, id: u32, verdict: u32, mark: Option<u32>) -> io::Result<()> {
         let mut message = Message::new(MSG_VERDICT, NLM_F_REQUEST, 0, self.number);
-        message.attribute(
-            ATTR_VERDICT,
-            &[verdict.to_be_bytes(), id.to_be_bytes()].concat(),
-        );
+        message.attribute(ATTR_VERDICT, &verdict_header(verdict, id));
         if let Some(mark) = mark {
             message.attribute(ATTR_MARK, &mark.to_be_bytes());
         }
@@ -129,7 +136,50 @@ pub(super) fn open() -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn configure(socket: &Socket, number: u16, length_max: u32) -> io::Result<()> {
+/// What the guard does with the gateway's queue in its stead. Nothing is read:
+/// answers belong to the gateway, which ignores errors.
+pub(super) struct SharedQueue {
+    socket: Socket,
+    number: u16,
+}
+
+impl SharedQueue {
+    /// `socket` is what [`NfQueue::share`] gave.
+    pub fn new(socket: Socket, number: u16) -> SharedQueue {
+        SharedQueue { socket, number }
+    }
+
+    /// From now on nothing is held, and what is held passes at once.
+    pub fn open_up(&self) -> io::Result<()> {
+        // A queue of no length is always full, and a full one fails open.
+        self.set_length_max(0)?;
+        // Everything up to a packet id, which the kernel compares as sequence
+        // numbers: two halves make a whole.
+        for id in [u32::MAX / 2, u32::MAX] {
+            let mut message = Message::new(MSG_VERDICT_BATCH, NLM_F_REQUEST, 0, self.number);
+            message.attribute(ATTR_VERDICT, &verdict_header(VERDICT_ACCEPT, id));
+            self.socket.send(&message.finish())?;
+        }
+        Ok(())
+    }
+
+    /// Packets are held again.
+    pub fn close_again(&self) -> io::Result<()> {
+        self.set_length_max(LENGTH_MAX)
+    }
+
+    fn set_length_max(&self, length_max: u32) -> io::Result<()> {
+        let mut message = Message::new(MSG_CONFIG, NLM_F_REQUEST, 0, self.number);
+        message.attribute(CFG_LENGTH_MAX, &length_max.to_be_bytes());
+        self.socket.send(&message.finish()).map(drop)
+    }
+}
+
+fn verdict_header(verdict: u32, id: u32) -> Vec<u8> {
+    [verdict.to_be_bytes(), id.to_be_bytes()].concat()
+}
+
+fn configure(socket: &Socket, number: u16) -> io::Result<()> {
     let request = |attributes: &[(u16, &[u8])]| {
         let mut message = Message::new(MSG_CONFIG, NLM_F_REQUEST | NLM_F_ACK, 0, number);
         for (kind, value) in attributes {
@@ -142,7 +192,7 @@ fn configure(socket: &Socket, number: u16, length_max: u32) -> io::Result<()> {
     let mut params = COPY_BYTES.to_be_bytes().to_vec();
     params.push(COPY_PACKET);
     request(&[(CFG_PARAMS, &params)])?;
-    request(&[(CFG_LENGTH_MAX, &length_max.to_be_bytes())])?;
+    request(&[(CFG_LENGTH_MAX, &LENGTH_MAX.to_be_bytes())])?;
     request(&[
         (CFG_FLAGS, &FLAG_FAIL_OPEN.to_be_bytes()),
         (CFG_MASK, &FLAG_FAIL_OPEN.to_be_bytes()),

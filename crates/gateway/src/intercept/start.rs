@@ -7,25 +7,23 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::Taken;
 use super::answer::Answerer;
-use super::guard::{Guard, GuardProgram};
-use super::hold::PENDING_MAX;
+use super::guard::GuardProgram;
 use super::judge::{Desk, Judge, accept_connections};
+use super::keeper::{Charge, Keeper};
 use super::lease::Lease;
 use super::listener::listen;
 use super::nfqueue::NfQueue;
-use super::rules::{self, Identity, Rules};
+use super::rules::{Identity, Rules};
 use super::stats::{Counters, InterceptStats};
 use crate::config::meaning::{Intercept, InterceptMode, Network};
 
-/// Packets the kernel may hold: those in our table and as many again on the
-/// way to it.
-const QUEUE_LENGTH_MAX: u32 = 2 * PENDING_MAX as u32;
-/// Pause between attempts to put rules or the guard back.
-const REPAIR_PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait for the guard of a killed run, which holds our number
+/// until it has tidied up.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(4);
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_NET_RAW: u32 = 13;
 
@@ -53,7 +51,7 @@ pub enum InterceptError {
     )]
     LoopbackDown,
     #[error(
-        "NFQUEUE number {queue} is taken by another program; each gateway uses `intercept.queue` and the number after it: choose another for one of them"
+        "NFQUEUE number {queue} is taken, probably by another gateway: choose another `intercept.queue` (and `table` and `mark`) for one of them"
     )]
     QueueInUse { queue: u16 },
     #[error("NFQUEUE number {queue} cannot be bound: {error}")]
@@ -62,9 +60,7 @@ pub enum InterceptError {
         "routing table {table} already has routes that are not ours: choose another `intercept.table`"
     )]
     TableInUse { table: u32 },
-    #[error(
-        "`intercept.mark`, `intercept.table` and `intercept.queue` must not be 0, and `queue` must be below 65535"
-    )]
+    #[error("`intercept.mark`, `intercept.table` and `intercept.queue` must not be 0")]
     ZeroNumber,
     #[error("a socket for {what} could not be opened: {error}")]
     Socket {
@@ -82,9 +78,8 @@ pub struct Interceptor {
     lease: Lease,
     counters: Arc<Counters>,
     warnings: Vec<String>,
-    /// Queue loop and guard keeper: told to stop, then waited for.
-    judge: (oneshot::Sender<()>, JoinHandle<()>),
-    keeper: (oneshot::Sender<()>, JoinHandle<()>),
+    /// Keeper and queue loop, in the order they are to end.
+    loops: Vec<Loop>,
     listeners: Vec<JoinHandle<()>>,
 }
 
@@ -113,27 +108,24 @@ impl Interceptor {
             InterceptMode::Explicit => Vec::new(),
         };
         check(identity, &interfaces)?;
-        let queue = bind(identity.queue)?;
+        let queue = Arc::new(bind(identity.queue).await?);
         let socket = |what| move |error| InterceptError::Socket { what, error };
         let answerer = Answerer::open().map_err(socket("answers"))?;
         let lease = Lease::new(identity.mark).map_err(socket("the heartbeat"))?;
         let (listeners, rules) = listeners(identity, interfaces, networks)?;
-
-        // The guard stands before there is anything to guard; an error below
-        // drops it, which tidies up.
-        let guardian = Guard::start(&guard, identity).await?;
-        rules.install().await?;
-
-        let counters = Arc::new(Counters::default());
-        let desk = Desk::new(taken, Arc::clone(&counters));
         let rules = Arc::new(Mutex::new(rules));
-        let keeper = Keeper {
+        let counters = Arc::new(Counters::default());
+        let charge = Charge {
             program: guard,
-            guard: guardian,
+            queue: Arc::clone(&queue),
             rules: Arc::clone(&rules),
             lease: lease.clone(),
             counters: Arc::clone(&counters),
         };
+        let keeper = Keeper::start(charge).await?;
+        lease.turned();
+        lease.beat();
+        let desk = Desk::new(taken, Arc::clone(&counters));
         let judge = Judge {
             queue,
             desk: desk.clone(),
@@ -141,15 +133,15 @@ impl Interceptor {
             lease: lease.clone(),
             identity,
         };
-        lease.turned();
-        lease.beat();
         Ok(Interceptor {
             rules,
             lease,
             counters,
             warnings: warnings(),
-            judge: stoppable(|stop| judge.run(stop)),
-            keeper: stoppable(|stop| keeper.run(stop)),
+            loops: vec![
+                Loop::start(|stop| keeper.run(stop)),
+                Loop::start(|stop| judge.run(stop)),
+            ],
             listeners: listeners
                 .into_iter()
                 .map(|listener| tokio::spawn(accept_connections(listener, desk.clone())))
@@ -189,78 +181,45 @@ impl Interceptor {
 
     /// Removes rules, routes and guard. SYNs still held go direct; proxied
     /// connections still open lose their way here, so end them first.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
         self.lease.revoke();
-        let Interceptor {
-            keeper,
-            judge,
-            listeners,
-            ..
-        } = self;
         // Rules first, so that no SYN is queued that nobody will answer.
-        for (stop, task) in [keeper, judge] {
-            let _ = stop.send(());
-            let _ = task.await;
+        for running in std::mem::take(&mut self.loops) {
+            drop(running.stop);
+            let _ = running.task.await;
         }
-        for listener in &listeners {
+    }
+}
+
+impl Drop for Interceptor {
+    /// The loops see their `stop` dropped and tidy up; if the runtime ends
+    /// before they can, the guard sees its stream closed.
+    fn drop(&mut self) {
+        self.lease.revoke();
+        self.lease.set_guard(None);
+        for listener in &self.listeners {
             listener.abort();
         }
     }
 }
 
-/// Looks after what others may break: the rules (`nft flush ruleset`) and the
-/// guard (killed by hand or for memory).
-struct Keeper {
-    program: GuardProgram,
-    guard: Guard,
-    rules: Arc<Mutex<Rules>>,
-    lease: Lease,
-    counters: Arc<Counters>,
+/// A task that ends when `stop` is dropped.
+struct Loop {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
 }
 
-impl Keeper {
-    async fn run(mut self, mut stop: oneshot::Receiver<()>) {
-        loop {
-            tokio::select! {
-                _ = &mut stop => break,
-                () = self.guard.died() => self.restart_guard().await,
-                () = self.lease.rules_missing() => self.restore_rules().await,
-            }
-        }
-        let identity = self.rules.lock().await.identity;
-        // The guard is dismissed only when nothing is left for it to remove.
-        match rules::remove(identity).await {
-            Ok(()) => self.guard.dismiss().await,
-            Err(_) => drop(self.guard),
+impl Loop {
+    fn start<F>(task: impl FnOnce(oneshot::Receiver<()>) -> F) -> Loop
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (stop, stopped) = oneshot::channel();
+        Loop {
+            stop,
+            task: tokio::spawn(task(stopped)),
         }
     }
-
-    async fn restart_guard(&mut self) {
-        sleep(REPAIR_PAUSE).await;
-        let identity = self.rules.lock().await.identity;
-        if let Ok(guard) = Guard::start(&self.program, identity).await {
-            self.guard = guard;
-            self.counters.guard_restarts.add();
-        }
-    }
-
-    async fn restore_rules(&mut self) {
-        if self.rules.lock().await.install().await.is_ok() {
-            self.counters.rules_restored.add();
-        }
-        // A beat sent before the rules came back would start this again.
-        sleep(REPAIR_PAUSE).await;
-    }
-}
-
-fn stoppable<F>(
-    task: impl FnOnce(oneshot::Receiver<()>) -> F,
-) -> (oneshot::Sender<()>, JoinHandle<()>)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let (stop, stopped) = oneshot::channel();
-    (stop, tokio::spawn(task(stopped)))
 }
 
 fn listeners(
@@ -289,21 +248,28 @@ fn listeners(
     Ok((all, rules))
 }
 
-fn bind(queue: u16) -> Result<NfQueue, InterceptError> {
-    NfQueue::bind(queue, QUEUE_LENGTH_MAX).map_err(|error| match error.raw_os_error() {
+/// The number doubles as lock: the kernel gives it to one socket.
+async fn bind(queue: u16) -> Result<NfQueue, InterceptError> {
+    let deadline = Instant::now() + QUEUE_PATIENCE;
+    loop {
+        let error = match NfQueue::bind(queue) {
+            Ok(bound) => return Ok(bound),
+            Err(error) => error,
+        };
         // The kernel says EPERM for a number bound by another socket; that we
         // lack no capability was checked before.
-        Some(libc::EPERM | libc::EBUSY) => InterceptError::QueueInUse { queue },
-        _ => InterceptError::Queue { queue, error },
-    })
+        if !matches!(error.raw_os_error(), Some(libc::EPERM | libc::EBUSY)) {
+            return Err(InterceptError::Queue { queue, error });
+        }
+        if Instant::now() >= deadline {
+            return Err(InterceptError::QueueInUse { queue });
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
 }
 
 fn check(identity: Identity, interfaces: &[String]) -> Result<(), InterceptError> {
-    if identity.queue == 0
-        || identity.queue == u16::MAX
-        || identity.mark == 0
-        || identity.table == 0
-    {
+    if identity.queue == 0 || identity.mark == 0 || identity.table == 0 {
         return Err(InterceptError::ZeroNumber);
     }
     for (bit, name) in [

@@ -7,8 +7,9 @@
 //! `cargo test -p farhaul-gateway --test intercept [-- WORD]` runs the tests
 //! whose name contains WORD.
 #![allow(clippy::unwrap_used)] // all of this is a test, though no libtest one
-#![allow(dead_code)]
 
+mod death;
+mod far_side;
 mod place;
 mod role;
 mod verdicts;
@@ -35,7 +36,7 @@ fn run(filter: &str) -> ExitCode {
         rustix::process::geteuid().is_root(),
         "these tests build network namespaces: run them as root"
     );
-    let tests: Vec<Test> = verdicts::TESTS.to_vec();
+    let tests: Vec<Test> = [verdicts::TESTS, death::TESTS, far_side::TESTS].concat();
     let mut failed = Vec::new();
     for (name, test) in tests.into_iter().filter(|(name, _)| name.contains(filter)) {
         let start = std::time::Instant::now();

@@ -17,6 +17,8 @@ pub const SERVER_V6: &str = "fd02::2";
 /// the server's.
 pub struct Place {
     name: String,
+    /// Connections the server saw reset.
+    resets: Arc<AtomicU32>,
 }
 
 impl Place {
@@ -25,6 +27,7 @@ impl Place {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let place = Place {
             name: format!("intercept-{}-{number}", std::process::id()),
+            resets: Arc::default(),
         };
         for part in ["c", "r", "s"] {
             ip(&format!("netns add {}-{part}", place.name));
@@ -130,9 +133,15 @@ impl Place {
             for address in ["0.0.0.0", "::"] {
                 let address: IpAddr = address.parse().unwrap();
                 let listener = self.within("s", || listen(SocketAddr::new(address, port)));
+                let resets = Arc::clone(&self.resets);
                 std::thread::spawn(move || {
                     while let Ok((stream, client)) = listener.accept() {
-                        std::thread::spawn(move || greet_and_echo(stream, client));
+                        let resets = Arc::clone(&resets);
+                        std::thread::spawn(move || {
+                            if greet_and_echo(stream, client).is_err() {
+                                resets.fetch_add(1, Ordering::Relaxed);
+                            }
+                        });
                     }
                 });
             }
@@ -162,6 +171,36 @@ impl Place {
                     let _ = socket.send_to(&buffer[..length], from);
                 }
             });
+        }
+    }
+
+    /// Connections the server saw reset so far.
+    pub fn resets(&self) -> u32 {
+        self.resets.load(Ordering::Relaxed)
+    }
+
+    /// Sends `count` SYNs from ports of the client that nobody uses.
+    pub fn flood(&self, destination: SocketAddr, count: u32, pause: Duration) {
+        let IpAddr::V4(target) = destination.ip() else {
+            panic!("IPv4 only")
+        };
+        let kind = socket2::Type::RAW;
+        let raw = Some(socket2::Protocol::from(libc::IPPROTO_RAW));
+        let socket = self.within("c", || {
+            socket2::Socket::new(socket2::Domain::IPV4, kind, raw).unwrap()
+        });
+        for number in 0..count {
+            let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 1, 0, 2];
+            packet.extend(target.octets());
+            packet.extend((1024 + (number % 30_000) as u16).to_be_bytes());
+            packet.extend(destination.port().to_be_bytes());
+            packet.extend(number.to_be_bytes());
+            packet.extend([0, 0, 0, 0, 5 << 4, 2, 0xff, 0xff, 0, 0, 0, 0]);
+            socket.send_to(&packet, &destination.into()).unwrap();
+            let until = Instant::now() + pause;
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
         }
     }
 
@@ -378,13 +417,10 @@ fn listen(address: SocketAddr) -> TcpListener {
     socket.into()
 }
 
-fn greet_and_echo(mut stream: TcpStream, client: SocketAddr) {
-    if writeln!(stream, "hello {client}").is_err() {
-        return;
-    }
-    if let Ok(mut back) = stream.try_clone() {
-        let _ = std::io::copy(&mut stream, &mut back);
-    }
+fn greet_and_echo(mut stream: TcpStream, client: SocketAddr) -> std::io::Result<u64> {
+    writeln!(stream, "hello {client}")?;
+    let mut back = stream.try_clone()?;
+    std::io::copy(&mut stream, &mut back)
 }
 
 fn ip(arguments: &str) {

@@ -1,0 +1,126 @@
+//! Dialling from the router: what each kind of failure is called.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use farhaul_gateway::dial::{DialFailure, Forbidden, Source, dial, own_addresses};
+
+use crate::place::{Place, SERVER_V4, v4, v6};
+use crate::role::RELAY;
+
+pub const TESTS: &[(&str, fn())] = &[
+    ("dial_names_what_went_wrong", failures),
+    ("dial_explains_an_asymmetric_return", asymmetric),
+    ("dial_refuses_ourselves", ourselves),
+];
+
+/// Nobody listens there.
+const CLOSED: u16 = 9;
+
+fn dialled(
+    place: &Place,
+    to: SocketAddr,
+    source: Source,
+    limit: Duration,
+) -> Result<(), DialFailure> {
+    place.within("r", || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(dial(to, source, limit))
+            .map(drop)
+    })
+}
+
+fn failures() {
+    let place = Place::new();
+    place.serve(&[RELAY]);
+    let gateway = place.gateway("interfaces=");
+    let limit = Duration::from_secs(4);
+    for (to, client) in [(v4(RELAY), "10.1.0.2:4000"), (v6(RELAY), "[fd01::2]:4000")] {
+        let client = Source::Client(client.parse().unwrap());
+        for source in [client, Source::Gateway] {
+            dialled(&place, to, source, limit).unwrap();
+            let closed = SocketAddr::new(to.ip(), CLOSED);
+            let failure = dialled(&place, closed, source, limit).unwrap_err();
+            assert!(matches!(failure, DialFailure::Refused), "{failure:?}");
+        }
+    }
+    // No such neighbour, no route, nobody at home.
+    place.run("r", "ip route add unreachable 10.9.0.0/24");
+    place.run("s", "ip route add blackhole 10.1.0.0/24");
+    for (to, expected) in [
+        ("10.2.0.77:80", "HostUnreachable"),
+        ("10.9.0.1:80", "HostUnreachable"),
+        ("10.77.0.1:80", "NetworkUnreachable"),
+    ] {
+        let failure = dialled(&place, to.parse().unwrap(), Source::Gateway, limit).unwrap_err();
+        assert_eq!(format!("{failure:?}"), expected, "{to}");
+    }
+    place.run("s", "ip route replace blackhole 10.2.0.1/32");
+    let start = Instant::now();
+    let client = Source::Client("10.1.0.2:4001".parse().unwrap());
+    for source in [Source::Gateway, client] {
+        let failure = dialled(&place, v4(RELAY), source, Duration::from_secs(1)).unwrap_err();
+        assert!(matches!(failure, DialFailure::TimedOut), "{failure:?}");
+    }
+    assert!(start.elapsed() < Duration::from_millis(2500));
+    gateway.stop();
+}
+
+fn asymmetric() {
+    let place = Place::new();
+    place.serve(&[RELAY]);
+    let gateway = place.gateway("interfaces=");
+    // The server's way back to the client leads elsewhere.
+    place.run("s", "ip route add blackhole 10.1.0.0/24");
+    let client = Source::Client("10.1.0.2:4000".parse().unwrap());
+    let start = Instant::now();
+    for to in [v4(RELAY), v4(CLOSED)] {
+        let failure = dialled(&place, to, client, Duration::from_secs(20)).unwrap_err();
+        assert!(
+            matches!(failure, DialFailure::AsymmetricReturn { .. }),
+            "{failure:?}"
+        );
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(11),
+        "{:?}",
+        start.elapsed()
+    );
+    // From the gateway's own address it works.
+    dialled(&place, v4(RELAY), Source::Gateway, Duration::from_secs(2)).unwrap();
+    gateway.stop();
+}
+
+fn ourselves() {
+    let place = Place::new();
+    let own = place.within("r", own_addresses);
+    for address in [
+        "10.1.0.1",
+        "10.2.0.1",
+        "127.0.0.1",
+        "fd01::1",
+        "fd02::1",
+        "::1",
+    ] {
+        assert!(
+            own.contains(&address.parse().unwrap()),
+            "{address} not in {own:?}"
+        );
+    }
+    assert!(!own.contains(&SERVER_V4.parse().unwrap()));
+    for address in ["10.1.0.1:80", "[fd02::1]:80", "[::ffff:10.2.0.1]:80"] {
+        let failure = dialled(
+            &place,
+            address.parse().unwrap(),
+            Source::Gateway,
+            Duration::from_secs(1),
+        );
+        assert!(
+            matches!(failure, Err(DialFailure::Forbidden(Forbidden::OwnAddress))),
+            "{address}: {failure:?}"
+        );
+    }
+}
