@@ -348,6 +348,11 @@ impl Gateway {
                 flows: flows as u64,
             });
         }
+        if peer.tunnels().len() > 1 {
+            // The handshake went through, so the older tunnels' path works
+            // again too: their flows need not wait for their timers.
+            self.endpoint.path_is_back();
+        }
         let gateway = self.clone();
         tokio::spawn(async move {
             while let Some(request) = incoming.recv().await {

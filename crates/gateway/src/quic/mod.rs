@@ -165,6 +165,12 @@ impl Endpoint {
         }
     }
 
+    /// The path is back: connections that were waiting out a backed-off
+    /// retransmission timer send at once. Rates and round trips are kept.
+    pub fn path_is_back(&self) {
+        self.inner.handle_network_change(None);
+    }
+
     /// The UDP address we listen on.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.inner.local_addr().ok()
