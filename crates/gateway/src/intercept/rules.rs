@@ -8,9 +8,11 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::IpAddr;
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use super::lease::{BEAT_PORT, LEASE};
 use super::{InterceptError, xtables};
@@ -21,6 +23,9 @@ const MARK_MASK: u32 = 0x0ff0_0000;
 /// Preference of the policy rule: before other programs' (strongSwan 220,
 /// Tailscale 5210), after the local table.
 const RULE_PREFERENCE: u32 = 200;
+
+/// A tool that takes longer than this hangs.
+const TOOL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What names a gateway's rules, and is enough to remove them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -316,11 +321,18 @@ pub(super) async fn tool(
         }
         other => other.map_err(missing)?,
     };
-    if let Some(mut stdin) = child.stdin.take() {
-        // A tool that fails early closes its input; its message says why.
-        let _ = stdin.write_all(input.as_bytes()).await;
-    }
-    let output = child.wait_with_output().await.map_err(missing)?;
+    let stdin = child.stdin.take();
+    let finish = async {
+        if let Some(mut stdin) = stdin {
+            // A tool that fails early closes its input; its message says why.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+        child.wait_with_output().await
+    };
+    let output = timeout(TOOL_PATIENCE, finish)
+        .await
+        .unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
+        .map_err(missing)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

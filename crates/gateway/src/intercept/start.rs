@@ -32,7 +32,7 @@ const CAP_NET_RAW: u32 = 13;
 #[allow(missing_docs)] // the messages say it
 pub enum InterceptError {
     #[error(
-        "transparent interception needs {name}: run as root, or give the program `setcap cap_net_admin,cap_net_raw,cap_net_bind_service+ep`, or set `intercept.mode = \"explicit\"`"
+        "transparent interception needs {name}, for `nft` and `ip` as well: run as root, or give the service `AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW`, or set `intercept.mode = \"explicit\"`"
     )]
     MissingCapability { name: &'static str },
     #[error("`{program}` is not installed: install the package {}", if *.program == "nft" { "nftables" } else { "iproute2" })]
@@ -233,8 +233,8 @@ fn listeners(
     let port_v4 = v4.local_addr().map_err(socket)?.port();
     let mut all = vec![v4];
     let mut port_v6 = None;
-    // A kernel without IPv6 has no IPv6 connections to take.
-    if let Ok(v6) = listen(true) {
+    if has_ipv6() {
+        let v6 = listen(true).map_err(socket)?;
         port_v6 = Some(v6.local_addr().map_err(socket)?.port());
         all.push(v6);
     }
@@ -318,7 +318,24 @@ fn interfaces_known() -> Vec<String> {
         .collect()
 }
 
+/// Whether proxied IPv6 connections could be delivered.
+fn has_ipv6() -> bool {
+    super::address_towards(std::net::Ipv6Addr::LOCALHOST.into()).is_ok()
+}
+
 fn warnings() -> Vec<String> {
+    let mut warnings = forwarding_off();
+    if !has_ipv6() {
+        warnings.push(
+            "IPv6 is off on the loopback interface, so IPv6 connections are not intercepted: \
+             `sysctl -w net.ipv6.conf.lo.disable_ipv6=0`"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+fn forwarding_off() -> Vec<String> {
     [
         ("net.ipv4.ip_forward", "IPv4"),
         ("net.ipv6.conf.all.forwarding", "IPv6"),

@@ -12,6 +12,10 @@ pub const TESTS: &[(&str, fn())] = &[
     ("stop_leaves_nothing", stop),
     ("kill_resets_flows_and_leaves_nothing", kill),
     (
+        "connections_opened_around_a_kill_work_within_a_second",
+        killed_while_opening,
+    ),
+    (
         "a_stopped_process_loses_interception_within_a_second",
         sigstop,
     ),
@@ -24,6 +28,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("flushed_rules_come_back", flushed),
     ("a_killed_guard_is_replaced", guard_killed),
     ("two_gateways_coexist_and_do_not_share_numbers", coexist),
+    ("local_programs_find_no_open_proxy", strays),
     ("what_is_missing_is_named", errors),
     ("a_syn_flood_costs_bounded_memory", flood),
 ];
@@ -71,6 +76,40 @@ fn kill() {
     until(Duration::from_secs(2), "the guard tidied up", || {
         place.residue() == before
     });
+}
+
+fn killed_while_opening() {
+    let place = Place::new();
+    place.serve(&ALL);
+    let before = place.residue();
+    for round in 0..8 {
+        let gateway = place.gateway("");
+        let start = Instant::now();
+        // Openings spread over the moment of death, and one that is held
+        // since before it and would never have been decided.
+        std::thread::scope(|scope| {
+            let place = &place;
+            for delay_ms in 0..10 {
+                let port = if delay_ms == 0 { UNDECIDED } else { RELAY };
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(delay_ms));
+                    // One that was taken in time is reset, which is right.
+                    let opened = place.greeted(v4(port), SECOND * 3);
+                    let reset = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+                    match opened {
+                        Ok(greeted) => assert!(greeted.took < SECOND, "{:?}", greeted.took),
+                        Err(error) => assert!(reset.contains(&error.kind()), "{error}"),
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(2 + round % 4));
+            gateway.signal(Signal::KILL);
+        });
+        assert!(start.elapsed() < SECOND * 2);
+        until(SECOND * 2, "the guard tidied up", || {
+            place.residue() == before
+        });
+    }
 }
 
 fn sigstop() {
@@ -228,6 +267,29 @@ fn coexist() {
     assert_eq!(first.stats()["proxied"], 2);
     first.stop();
     assert_eq!(place.residue(), before);
+}
+
+fn strays() {
+    let place = Place::new();
+    place.run("r", "sysctl -qw net.ipv6.conf.lo.disable_ipv6=1");
+    place.serve(&ALL);
+    let mut gateway = place.start_gateway("");
+    let ready = gateway.wait_for("ready", SECOND * 10);
+    assert!(ready.contains("IPv6 is off"), "{ready}");
+    let rules = place.run("r", "nft list chain inet farhaul_250 take");
+    let (_, rest) = rules.split_once("to 127.0.0.1:").unwrap();
+    let port: u16 = rest.split_whitespace().next().unwrap().parse().unwrap();
+    // No IPv6 on loopback, so no IPv6 interception, and no complaint.
+    assert!(!rules.contains("[::1]"), "{rules}");
+    let mut stray = place.within("r", || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()
+    });
+    let error = stray.read(&mut [0; 10]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert_eq!(gateway.stats()["strays"], 1);
+    place.greeted(v4(RELAY), SOON).unwrap();
+    place.greeted(v6(DIRECT), SOON).unwrap().assert_kept();
+    gateway.stop();
 }
 
 fn errors() {
