@@ -368,6 +368,22 @@ impl fmt::Display for Event {
             } => {
                 write!(f, "{client} could not reach {destination}: {refusal}")
             }
+            Event::HandshakeFailed {
+                listener,
+                client,
+                why,
+            } => {
+                write!(f, "{listener} handshake with {client} failed: {why}")
+            }
+            other => other.fmt_gateway(f),
+        }
+    }
+}
+
+impl Event {
+    /// Events that concern the gateway or a peer, not one connection.
+    fn fmt_gateway(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Event::PeerUp { peer, address } => write!(f, "peer {peer} is up at {address}"),
             Event::PeerDown { peer, why } => write!(f, "peer {peer} is down: {why}"),
             Event::PeerRestarted { peer, flows } => {
@@ -391,15 +407,13 @@ impl fmt::Display for Event {
             Event::Intercepting { on: true, why } => write!(f, "interception on: {why}"),
             Event::Intercepting { on: false, why } => write!(f, "interception off: {why}"),
             Event::Full { bound } => write!(f, "{bound} is reached"),
-            Event::HandshakeFailed {
-                listener,
-                client,
-                why,
-            } => {
-                write!(f, "{listener} handshake with {client} failed: {why}")
-            }
             Event::LogDropped { lines } => write!(f, "{lines} log lines were dropped"),
             Event::Trouble { part, what } => write!(f, "{part}: {what}"),
+            Event::FlowOpened { .. }
+            | Event::FlowEnded { .. }
+            | Event::WentDirect { .. }
+            | Event::OpenFailed { .. }
+            | Event::HandshakeFailed { .. } => Ok(()),
         }
     }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 
-use crate::admin::{self, AdminSocket, Operator};
+use crate::admin::{self, AdminSocket};
 use crate::config::meaning::{ClientAddress, Config, InterceptMode, Listen, Network};
-use crate::config::{LoadError, load};
+use crate::config::{LoadError, Loaded, load};
 use crate::event::Event;
 use crate::events::Events;
 use crate::explicit;
@@ -72,62 +72,24 @@ pub async fn run(
     ready: impl FnOnce(),
 ) -> Result<(), StartError> {
     let loaded = load(&options.config)?;
-    let config = loaded.config;
-    let key = PrivateKey::load(&config.site.key)?;
-    let metrics = Arc::new(Metrics::new());
-    let events = Events::to_stderr(config.log, metrics.clone())
-        .map_err(|error| StartError::Listen(format!("cannot start the log: {error}")))?;
-    for line in loaded.warnings.to_string().lines() {
-        events.emit(Event::Trouble {
-            part: "config".to_owned(),
-            what: line.to_owned(),
-        });
-    }
-    let socket = AdminSocket::bind(&config.admin.socket)
-        .map_err(|error| StartError::Listen(error.to_string()))?;
-    let public = key.public();
-    let endpoint = Endpoint::bind(&config.tunnel, key)?;
-    let (reloads, reload_requests) = mpsc::channel(4);
-    let gateway = Gateway::new(GatewayParts {
-        config: config.clone(),
-        endpoint,
-        own_key: public,
-        events: events.clone(),
-        reloads,
-    });
+    let socket = AdminSocket::bind(&loaded.config.admin.socket).map_err(listen_error)?;
+    let (gateway, reload_requests, metrics) = assemble(&loaded)?;
     let (closing, closed) = watch::channel(false);
-    if let Some(address) = config.admin.metrics {
-        let listener = admin::bind_metrics(address)
-            .await
-            .map_err(|error| StartError::Listen(error.to_string()))?;
-        let operator: Arc<dyn Operator> = gateway.clone();
-        tokio::spawn(admin::serve_metrics(
-            listener,
-            operator,
-            metrics.clone(),
-            closed.clone(),
-        ));
-    }
+    serve_metrics(&gateway, &metrics, &closed).await?;
+    let config = gateway.config();
     let (listeners, requests) = listen(&config.listens, &gateway).await?;
     let (taken, interceptor) = intercept(&config, options.guard).await?;
-    for warning in interceptor
-        .iter()
-        .flat_map(|interceptor| interceptor.warnings())
-    {
-        events.emit(Event::Trouble {
-            part: "intercept".to_owned(),
-            what: warning.clone(),
-        });
+    for warning in interceptor.iter().flat_map(Interceptor::warnings) {
+        trouble(&gateway.events, "intercept", warning);
     }
-    let operator: Arc<dyn Operator> = gateway.clone();
-    let admin = tokio::spawn(admin::serve(socket, operator, metrics, closed.clone()));
+    let admin = tokio::spawn(admin::serve(socket, gateway.clone(), metrics, closed));
     gateway.start();
-    events.emit(Event::Started {
+    gateway.events.emit(Event::Started {
         site: config.site.name.clone(),
     });
     ready();
     let mut serving = Serving {
-        gateway,
+        gateway: gateway.clone(),
         interceptor,
         taken,
         listeners,
@@ -142,8 +104,61 @@ pub async fn run(
     serving.close().await;
     let _ = closing.send(true);
     let _ = admin.await;
-    events.emit(Event::Stopped);
-    events.flush(FLUSH_MAX);
+    gateway.events.emit(Event::Stopped);
+    gateway.events.flush(FLUSH_MAX);
+    Ok(())
+}
+
+fn listen_error(error: std::io::Error) -> StartError {
+    StartError::Listen(error.to_string())
+}
+
+fn trouble(events: &Events, part: &str, what: &str) {
+    events.emit(Event::Trouble {
+        part: part.to_owned(),
+        what: what.to_owned(),
+    });
+}
+
+type Assembled = (Arc<Gateway>, mpsc::Receiver<ReloadRequest>, Arc<Metrics>);
+
+/// Puts the parts together that need no privileges and leave nothing behind.
+fn assemble(loaded: &Loaded) -> Result<Assembled, StartError> {
+    let config = loaded.config.clone();
+    let key = PrivateKey::load(&config.site.key)?;
+    let own_key = key.public();
+    let metrics = Arc::new(Metrics::new());
+    let events = Events::to_stderr(config.log, metrics.clone()).map_err(listen_error)?;
+    for line in loaded.warnings.to_string().lines() {
+        trouble(&events, "config", line);
+    }
+    let endpoint = Endpoint::bind(&config.tunnel, key)?;
+    let (reloads, reload_requests) = mpsc::channel(4);
+    let gateway = Gateway::new(GatewayParts {
+        config,
+        endpoint,
+        own_key,
+        events,
+        reloads,
+    });
+    Ok((gateway, reload_requests, metrics))
+}
+
+async fn serve_metrics(
+    gateway: &Arc<Gateway>,
+    metrics: &Arc<Metrics>,
+    closed: &watch::Receiver<bool>,
+) -> Result<(), StartError> {
+    if let Some(address) = gateway.config().admin.metrics {
+        let listener = admin::bind_metrics(address).await.map_err(listen_error)?;
+        let (operator, metrics) = (gateway.clone(), metrics.clone());
+        tokio::spawn(admin::serve_metrics(
+            listener,
+            operator,
+            metrics,
+            closed.clone(),
+        ));
+    }
     Ok(())
 }
 
@@ -155,7 +170,7 @@ async fn listen(
     let mut listeners = Vec::new();
     for listen in listens {
         let listener = explicit::listen(listen, requests.clone(), gateway.events.clone()).await;
-        listeners.push(listener.map_err(|error| StartError::Listen(error.to_string()))?);
+        listeners.push(listener.map_err(listen_error)?);
     }
     Ok((listeners, receiver))
 }
