@@ -68,7 +68,7 @@ fn check_config_and_print_config() {
     let key = stdout(&farhaul(&folder, &["keygen", "peer.key"]));
     farhaul(&folder, &["keygen", "own.key"]);
     let good = format!(
-        "[site]\nname = \"a\"\nkey = \"own.key\"\n\n[[peer]]\nname = \"b\"\nkey = \"{}\"\nnetworks = [\"10.2.0.0/16\"]\n\n[intercept]\ninterfaces = [\"lan0\"]\n",
+        "[site]\nname = \"a\"\nkey = \"own.key\"\n\n[[peer]]\nname = \"b\"\nkey = \"{}\"\nnetworks = [\"10.2.0.0/16\"]\n\n[intercept]\ninterfaces = [\"lo\"]\n",
         key.trim()
     );
     fs::write(folder.join("farhaul.toml"), &good).unwrap();

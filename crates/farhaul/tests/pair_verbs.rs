@@ -58,7 +58,7 @@ const INIT: &[&str] = &[
     "--mode",
     "transparent",
     "--interface",
-    "lan0",
+    "lo",
 ];
 const JOIN: &[&str] = &["--site", "hq", "--mode", "explicit"];
 

@@ -47,10 +47,12 @@ pub enum LoadError {
 /// Reads and checks a configuration file and the private key it names.
 pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     let text = read_file(path)?;
-    check(&text, path, |key| Some(PrivateKey::load(key)))
+    let known = |name: &str| nix::net::if_::if_nametoindex(name).is_ok();
+    check_here(&text, path, |key| Some(PrivateKey::load(key)), known)
 }
 
-/// As [`load`], for a machine that does not have the private key.
+/// As [`load`], on another machine than the gateway's: without the private key,
+/// and without a look at the interfaces.
 pub fn load_without_key(path: &Path) -> Result<Loaded, LoadError> {
     let text = read_file(path)?;
     check(&text, path, |_| None)
@@ -74,11 +76,21 @@ pub fn read_file(path: &Path) -> Result<String, LoadError> {
 }
 
 /// Checks a configuration's text as if it stood in the file `path`. `key_at`
-/// loads the private key, or says `None` to leave it out of the checks.
+/// loads the private key, or says `None` to leave it out of the checks. The
+/// machine's interfaces are not looked at.
 pub fn check(
     text: &str,
     path: &Path,
     key_at: impl Fn(&Path) -> Option<Result<PrivateKey, KeyError>>,
+) -> Result<Loaded, LoadError> {
+    check_here(text, path, key_at, |_| true)
+}
+
+fn check_here(
+    text: &str,
+    path: &Path,
+    key_at: impl Fn(&Path) -> Option<Result<PrivateKey, KeyError>>,
+    interface_known: impl Fn(&str) -> bool,
 ) -> Result<Loaded, LoadError> {
     let mut problems = Problems::new(path.display().to_string(), text);
     let written = written::read(text, &mut problems);
@@ -88,6 +100,7 @@ pub fn check(
     let own = own_key(&written, folder, key_at, &mut problems);
     let config = meaning(&written, folder);
     conflicts::find(&written, config.as_ref(), own, &mut problems);
+    unknown_interfaces(&written, interface_known, &mut problems);
     match config {
         Some(config) if !problems.has_errors() => Ok(Loaded {
             config,
@@ -109,6 +122,20 @@ fn own_key(
         Err(error) => {
             problems.error(key.span.clone(), format!("site.key: {error}"));
             None
+        }
+    }
+}
+
+/// Only a warning: an interface may come up after the file is checked.
+fn unknown_interfaces(written: &Written, known: impl Fn(&str) -> bool, problems: &mut Problems) {
+    let named = written.intercept.interfaces.iter();
+    for interface in named.flat_map(|list| &list.value) {
+        if !known(&interface.value) {
+            let name = &interface.value;
+            let message =
+                format!("intercept.interfaces: this machine has no `{name}` at the moment");
+            let problem = problems.warning(interface.span.clone(), message);
+            problem.help("`ip -brief link` lists what there is");
         }
     }
 }
@@ -264,5 +291,23 @@ pub(super) fn rule(at: usize, written: &written::Rule) -> Rule {
         compression: or(&written.compression, Compression::Auto),
         fec: or(&written.fec, Switch::Auto),
         client_address: written.client_address.as_ref().map(|found| found.value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_is_not_there_is_pointed_at() {
+        let text = include_str!("../../tests/config/good/everything.toml");
+        let path = Path::new("/etc/farhaul/a.toml");
+        let loaded = check_here(text, path, |_| None, |name| name == "lan0").unwrap();
+        let shown = loaded.warnings.to_string();
+        assert!(
+            shown.contains("this machine has no `lan0.12` at the moment"),
+            "{shown}"
+        );
+        assert!(!shown.contains("has no `lan0` "), "{shown}");
     }
 }

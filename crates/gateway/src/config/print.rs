@@ -6,8 +6,6 @@ use std::path::Path;
 use super::meaning::{
     Compression, Config, Dial, InterceptMode, Level, Listen, Match, Network, Peer, Rule,
 };
-#[cfg(test)]
-use super::schema::section;
 use super::schema::{Key, SECTIONS, Section};
 use super::units::{write_duration, write_size};
 use super::written::words;
@@ -336,26 +334,26 @@ fn usual_rules(out: &mut String) {
     }
 }
 
-/// The keys of one section that the printer has a value for, for tests.
-#[cfg(test)]
-fn printed(config: &Config, name: &str) -> Vec<&'static str> {
-    let keys = section(name)
-        .map(|section| section.keys)
-        .unwrap_or_default();
-    let value = |key: &str| match name {
-        "peer" => config.peers.iter().find_map(|item| peer(item, key)),
-        "listen" => config.listens.iter().find_map(|item| listen(item, key)),
-        "rule" => config.rules.iter().find_map(|item| rule(item, key)),
-        _ => single(config, name, key),
-    };
-    let names = keys.iter().map(|key| key.name);
-    names.filter(|name| value(name).is_some()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::load::check;
+    use crate::config::schema::section;
+
+    /// The keys of one section that the printer has a value for.
+    fn printed(config: &Config, name: &str) -> Vec<&'static str> {
+        let keys = section(name)
+            .map(|section| section.keys)
+            .unwrap_or_default();
+        let value = |key: &str| match name {
+            "peer" => config.peers.iter().find_map(|item| peer(item, key)),
+            "listen" => config.listens.iter().find_map(|item| listen(item, key)),
+            "rule" => config.rules.iter().find_map(|item| rule(item, key)),
+            _ => single(config, name, key),
+        };
+        let names = keys.iter().map(|key| key.name);
+        names.filter(|name| value(name).is_some()).collect()
+    }
 
     fn everything() -> Config {
         let text = include_str!("../../tests/config/good/everything.toml");
