@@ -40,6 +40,8 @@ enum LabVerb {
     List(List),
     /// Fetch files across an emulated WAN, without and with gateways.
     Demo(Demo),
+    /// Measure how true the link emulator is.
+    Calibrate(crate::calibrate_command::CalibrateCommand),
     /// Remove what crashed runs left behind.
     Sweep,
 }
@@ -131,6 +133,7 @@ impl LabCommand {
             LabVerb::Status(command) => command.run(),
             LabVerb::List(command) => command.run(),
             LabVerb::Demo(command) => command.run(),
+            LabVerb::Calibrate(command) => command.run(program()?, stop_on_signal()?),
             LabVerb::Sweep => sweep(),
         }
     }

@@ -9,6 +9,7 @@
 
 mod ask;
 mod bypass_command;
+mod calibrate_command;
 mod config_command;
 mod failure;
 mod flows_command;

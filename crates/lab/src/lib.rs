@@ -3,10 +3,11 @@
 //! [`sandbox`] keeps namespaces and processes together and removes them
 //! whatever happens; [`netns`] enters them; [`process`] names processes safely.
 //! [`topology`] lays out client, gateways, link and server; [`deployment`] runs
-//! them, [`gateways`] adds the pair. Results are a [`measurement`] for programs
-//! and a [`table`] for people. [`demo`] is the first use of all of it;
-//! [`emulate`] is the link itself, on real packets.
+//! them, [`gateways`] adds the pair. [`emulate`] is the link itself, on real
+//! packets; [`calibrate`] measures it. [`demo`] is the first use of all of it.
+//! Results are a [`measurement`] for programs and a [`table`] for people.
 
+pub mod calibrate;
 pub mod demo;
 pub mod deployment;
 pub mod emulate;

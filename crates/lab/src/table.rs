@@ -95,6 +95,11 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// Whether it has no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// The text, with a line end after each line.
     pub fn render(&self, screen: Screen) -> String {
         let widths: Vec<_> = (0..self.head.len())

@@ -1,0 +1,247 @@
+//! iperf3 from one host to the other, read at the receiver.
+
+use std::io::Read;
+use std::process::{Child, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{Hosts, right_address};
+use crate::deployment::parse_json;
+use crate::error::{During, LabError};
+
+/// Seconds at the start that are not counted: slow start, filling of queues.
+pub(super) const WARM_UP_S: u64 = 2;
+/// Seconds at the end that are not counted: the sender stops meanwhile.
+pub(super) const TAIL_S: u64 = 1;
+
+/// How long the server may take to listen.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(5);
+/// How long both may take beyond the duration of the test; at 64 kbit/s the
+/// last words of the control connection wait behind seconds of queue.
+const END_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What carries the test.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Carrier {
+    /// Full-size datagrams at this many bits of payload per second.
+    Udp { payload_bit_per_s: u64 },
+    /// One connection with cubic.
+    Tcp,
+}
+
+/// Payload of a full-size UDP datagram over IPv4 at MTU 1500.
+pub(super) const UDP_PAYLOAD_BYTES: u64 = 1472;
+
+/// What arrived between warm-up and tail.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Received {
+    pub(super) payload_bytes: u64,
+    pub(super) seconds: f64,
+    /// Payload of one full-size segment.
+    pub(super) segment_bytes: u64,
+    /// Controller the sender really had.
+    pub(super) controller: Option<String>,
+}
+
+impl Received {
+    pub(super) fn mbit_per_s(&self) -> f64 {
+        self.payload_bytes as f64 * 8.0 / self.seconds / 1e6
+    }
+
+    pub(super) fn packets(&self) -> u64 {
+        self.payload_bytes / self.segment_bytes.max(1)
+    }
+}
+
+/// Sends from left to right for `seconds` and counts at the right.
+pub(super) fn send(hosts: &Hosts, carrier: Carrier, seconds: u64) -> Result<Received, LabError> {
+    let address = right_address();
+    let mut server = Running::start(
+        hosts
+            .right
+            .command("iperf3")
+            .args(["-s", "-1", "-J", "-B", &address]),
+    )?;
+    wait_listening(hosts, &mut server)?;
+    let mut client = hosts.left.command("iperf3");
+    client.args(["-c", &address, "-J", "-t", &seconds.to_string()]);
+    match carrier {
+        Carrier::Udp { payload_bit_per_s } => client
+            .args(["-u", "-l", &UDP_PAYLOAD_BYTES.to_string()])
+            .args(["-b", &payload_bit_per_s.to_string()]),
+        Carrier::Tcp => client.args(["-C", "cubic"]),
+    };
+    let patience = Duration::from_secs(seconds) + END_PATIENCE;
+    let client = Running::start(&mut client)?.finish(hosts, patience)?;
+    let server = server.finish(hosts, END_PATIENCE)?;
+    read_result(&client, &server, carrier, seconds)
+}
+
+fn read_result(
+    client: &Value,
+    server: &Value,
+    carrier: Carrier,
+    seconds: u64,
+) -> Result<Received, LabError> {
+    for (who, output) in [("client", client), ("server", server)] {
+        if let Some(error) = output.get("error").and_then(Value::as_str) {
+            return Err(odd(who, error));
+        }
+    }
+    let segment_bytes = match carrier {
+        Carrier::Udp { .. } => UDP_PAYLOAD_BYTES,
+        Carrier::Tcp => client
+            .pointer("/start/tcp_mss_default")
+            .and_then(Value::as_u64)
+            .ok_or_else(|| odd("client", "no segment size"))?,
+    };
+    let controller = client
+        .pointer("/end/sender_tcp_congestion")
+        .and_then(Value::as_str)
+        .map(str::to_owned);
+    let (first, last) = (WARM_UP_S as f64 - 0.5, (seconds - TAIL_S) as f64 + 0.5);
+    let mut received = Received {
+        payload_bytes: 0,
+        seconds: 0.0,
+        segment_bytes,
+        controller,
+    };
+    let intervals = server.get("intervals").and_then(Value::as_array);
+    for sum in intervals.into_iter().flatten().filter_map(|i| i.get("sum")) {
+        let number = |key: &str| sum.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN);
+        if number("start") >= first && number("end") <= last {
+            received.payload_bytes += number("bytes") as u64;
+            received.seconds += number("seconds");
+        }
+    }
+    if received.payload_bytes == 0 || received.seconds <= 0.0 {
+        return Err(odd("server", "nothing arrived after the warm-up"));
+    }
+    Ok(received)
+}
+
+fn odd(who: &str, why: &str) -> LabError {
+    LabError::Invalid {
+        what: format!("the iperf3 {who}"),
+        why: why.to_owned(),
+    }
+}
+
+/// Waits until something listens at the right. A trial connection would be
+/// taken for the test, so the kernel's table is read instead.
+fn wait_listening(hosts: &Hosts, server: &mut Running) -> Result<(), LabError> {
+    /// Port 5201 and the state LISTEN, as `/proc/net/tcp` writes them.
+    const PORT: &str = ":1451 ";
+    const LISTEN: &str = " 0A ";
+    let end = Instant::now() + LISTEN_PATIENCE;
+    loop {
+        let table = hosts
+            .right
+            .within(|| std::fs::read_to_string("/proc/thread-self/net/tcp"))?
+            .during(|| "reading /proc/thread-self/net/tcp".to_owned())?;
+        if table
+            .lines()
+            .any(|line| line.contains(PORT) && line.contains(LISTEN))
+        {
+            return Ok(());
+        }
+        if server.has_ended()? || Instant::now() > end {
+            return Err(odd("server", "it does not listen on port 5201"));
+        }
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// An iperf3 process. Dropping it ends it.
+struct Running(Child);
+
+impl Running {
+    fn start(command: &mut std::process::Command) -> Result<Self, LabError> {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .during(|| "starting iperf3".to_owned())?;
+        Ok(Self(child))
+    }
+
+    fn has_ended(&mut self) -> Result<bool, LabError> {
+        let status = self
+            .0
+            .try_wait()
+            .during(|| "waiting for iperf3".to_owned())?;
+        Ok(status.is_some())
+    }
+
+    /// Its JSON, once it has ended by itself within `patience`.
+    fn finish(mut self, hosts: &Hosts, patience: Duration) -> Result<Value, LabError> {
+        let mut stdout = self
+            .0
+            .stdout
+            .take()
+            .ok_or_else(|| odd("process", "no output"))?;
+        // Read aside, so that a full pipe never stops it.
+        let reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).map(|_| text)
+        });
+        let end = Instant::now() + patience;
+        while !self.has_ended()? {
+            hosts.check_stop()?;
+            if Instant::now() > end {
+                return Err(odd("process", "it does not end"));
+            }
+            sleep(Duration::from_millis(20));
+        }
+        let text = reader
+            .join()
+            .map_err(|_| odd("process", "its output could not be read"))?
+            .during(|| "reading the output of iperf3".to_owned())?;
+        parse_json("iperf3 -J", &text)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail harmlessly where it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn interval(start: f64, bytes: u64) -> Value {
+        json!({"sum": {"start": start, "end": start + 1.0, "seconds": 1.0, "bytes": bytes}})
+    }
+
+    #[test]
+    fn only_whole_seconds_between_warm_up_and_tail_count() {
+        let server = json!({"intervals": (0..8).map(|s| interval(f64::from(s), 10u64.pow(s as u32))).collect::<Vec<_>>()});
+        let client =
+            json!({"start": {"tcp_mss_default": 1448}, "end": {"sender_tcp_congestion": "cubic"}});
+        // Of a test of 6 seconds, seconds 2 to 4 are counted.
+        let received = read_result(&client, &server, Carrier::Tcp, 6).unwrap();
+        assert_eq!(received.payload_bytes, 100 + 1_000 + 10_000);
+        assert_eq!((received.seconds, received.segment_bytes), (3.0, 1448));
+        assert_eq!(received.controller.as_deref(), Some("cubic"));
+    }
+
+    #[test]
+    fn errors_of_iperf3_are_ours() {
+        let failed = json!({"error": "unable to connect"});
+        let error = read_result(&failed, &json!({}), Carrier::Tcp, 6).unwrap_err();
+        assert!(error.to_string().contains("unable to connect"));
+        let udp = Carrier::Udp {
+            payload_bit_per_s: 1,
+        };
+        let error = read_result(&json!({}), &json!({"intervals": []}), udp, 6).unwrap_err();
+        assert!(error.to_string().contains("nothing arrived"));
+    }
+}

@@ -1,0 +1,257 @@
+//! `make calibrate`: is the emulator what it says it is?
+//!
+//! The calibration of a published study (tables 20 to 23, `docs/reference/`)
+//! done again, more strictly and printed beside its figures. Everything is
+//! judged outside the emulator:
+//!
+//! * **rate** by iperf3 at the receiver ([`rate`]),
+//! * **delay** by ping, and by packet captures on both hosts ([`delay`]),
+//! * **loss** by numbered packets counted at the receiver ([`loss`]).
+//!
+//! Only the row about departure lateness comes from the emulator itself.
+//! Every scenario has an emulator of its own, started for it: what was left
+//! over from one cannot disturb the next.
+
+mod binomial;
+mod capture;
+pub mod delay;
+mod iperf;
+pub mod loss;
+mod numbered;
+pub mod rate;
+mod reference;
+mod report;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+
+use crate::demo::progress::Progress;
+use crate::deployment::{Lab, require_program};
+use crate::error::LabError;
+use crate::measurement::{Measurement, Op, Row};
+use crate::netns::Namespace;
+use crate::topology::{LabOptions, Side};
+
+pub use report::tables;
+
+/// 99 of 100 departures must be no later than this, in milliseconds.
+const LATENESS_P99_TARGET_MS: f64 = 1.0;
+
+/// A part of the calibration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Table 21, and the rates of table 20.
+    Rate,
+    /// Table 22, and the delay of table 20.
+    Delay,
+    /// Table 23.
+    Loss,
+}
+
+impl Part {
+    /// Every part, in the order they are run.
+    pub const ALL: [Self; 3] = [Self::Rate, Self::Delay, Self::Loss];
+
+    /// Runs it consists of, without repetitions.
+    fn stages(self) -> usize {
+        match self {
+            Self::Rate => rate::stages(),
+            Self::Delay => delay::stages(),
+            Self::Loss => loss::stages(),
+        }
+    }
+}
+
+/// What is to be calibrated.
+#[derive(Debug, Clone)]
+pub struct CalibrateOptions {
+    /// Only this part.
+    pub only: Option<Part>,
+    /// A few seconds per row, to see that everything works: too short for the
+    /// accuracy that is asked for.
+    pub is_quick: bool,
+    /// Seed of the emulator's random numbers; each row adds its number.
+    pub seed: u64,
+    /// Name of the lab.
+    pub lab: String,
+    /// The `farhaul` program.
+    pub program: PathBuf,
+    /// Set from outside to end early.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Calibrates, showing progress on standard error.
+///
+/// A row that could not be measured is a failed row; only what makes every
+/// row impossible is an error.
+pub fn run(options: &CalibrateOptions) -> Result<Measurement, LabError> {
+    for (program, package) in [
+        ("iperf3", "iperf3"),
+        ("ping", "iputils-ping"),
+        ("tcpdump", "tcpdump"),
+    ] {
+        require_program(program, package)?;
+    }
+    let parts = Part::ALL
+        .into_iter()
+        .filter(|part| options.only.is_none_or(|only| only == *part));
+    let stages = parts.clone().map(Part::stages).sum();
+    let mut bench = Bench {
+        options,
+        progress: Progress::new(stages),
+        document: Measurement::new("calibrate", plan(options), options.seed),
+        runs: 0,
+        worst_lateness: None,
+    };
+    for part in parts {
+        match part {
+            Part::Rate => rate::run(&mut bench)?,
+            Part::Delay => delay::run(&mut bench)?,
+            Part::Loss => loss::run(&mut bench)?,
+        }
+    }
+    bench.add_lateness_row();
+    Ok(bench.document)
+}
+
+fn plan(options: &CalibrateOptions) -> String {
+    let length = if options.is_quick {
+        "quick: too short for the targets"
+    } else {
+        "full"
+    };
+    format!(
+        "Two hosts and the emulator in network namespaces ({length}). Rate: iperf3 goodput at the receiver, UDP 3 % above \
+         the rate and TCP cubic, from its second second on. Delay: ping, and captures on both hosts. Loss: numbered UDP \
+         packets counted at the receiver, exact 99 % binomial interval. Rates count Ethernet frames without preamble and FCS."
+    )
+}
+
+/// Where the parts put their rows, and how they get their labs.
+struct Bench<'a> {
+    options: &'a CalibrateOptions,
+    progress: Progress,
+    document: Measurement,
+    /// Labs made so far: each gets a seed of its own.
+    runs: u64,
+    worst_lateness: Option<Lateness>,
+}
+
+impl Bench<'_> {
+    /// Measures in a fresh lab with these link words, or over a kernel bridge.
+    /// The outer error ends the calibration, the inner one is a failed row.
+    fn with_lab<T>(
+        &mut self,
+        stage: &str,
+        link: Option<&str>,
+        measure: impl FnOnce(&mut Lab) -> Result<T, LabError>,
+    ) -> Result<Result<(T, Option<Lateness>), LabError>, LabError> {
+        self.progress.begin(stage);
+        let outcome = self.one_run(link, measure);
+        if self.options.stop.load(Ordering::Relaxed) {
+            return Err(LabError::Interrupted);
+        }
+        match &outcome {
+            Ok(_) => self.progress.end("done"),
+            Err(error) => self.progress.end(&format!("failed: {error}")),
+        }
+        Ok(outcome)
+    }
+
+    fn one_run<T>(
+        &mut self,
+        link: Option<&str>,
+        measure: impl FnOnce(&mut Lab) -> Result<T, LabError>,
+    ) -> Result<(T, Option<Lateness>), LabError> {
+        self.runs += 1;
+        let mut options = LabOptions::new(&self.options.lab, &self.options.program);
+        options.link = link.map(str::to_owned);
+        options.seed = self.options.seed.wrapping_add(self.runs);
+        let mut lab = Lab::up(&options)?;
+        lab.interrupt_by(Arc::clone(&self.options.stop));
+        let outcome = measure(&mut lab)?;
+        let lateness = match link {
+            Some(_) => Some(Lateness::of(&lab.link_stats()?)?),
+            None => None,
+        };
+        lab.down()?;
+        if let Some(lateness) = lateness {
+            let worst = self.worst_lateness.get_or_insert(lateness);
+            worst.p99_ms = worst.p99_ms.max(lateness.p99_ms);
+            worst.max_ms = worst.max_ms.max(lateness.max_ms);
+        }
+        Ok((outcome, lateness))
+    }
+
+    fn add_lateness_row(&mut self) {
+        if let Some(worst) = self.worst_lateness {
+            let row = Row::of("all runs", "link stats", "lateness_p99", "ms", worst.p99_ms)
+                .target(Op::AtMost, LATENESS_P99_TARGET_MS)
+                .detail("max_ms", worst.max_ms)
+                .detail("judged_by", "the emulator itself");
+            self.document.rows.push(row);
+        }
+    }
+}
+
+/// How late an emulator's departures were.
+#[derive(Debug, Clone, Copy)]
+struct Lateness {
+    p99_ms: f64,
+    max_ms: f64,
+}
+
+impl Lateness {
+    /// From `farhaul link stats --json`: the worse of the two directions.
+    fn of(stats: &Value) -> Result<Self, LabError> {
+        let worse = |key: &str| {
+            let direction = |name: &str| stats.pointer(&format!("/{name}/{key}"))?.as_u64();
+            let ns = direction("forward")?.max(direction("backward")?);
+            Some(ns as f64 / 1e6)
+        };
+        worse("lateness_p99_ns")
+            .zip(worse("lateness_max_ns"))
+            .map(|(p99_ms, max_ms)| Self { p99_ms, max_ms })
+            .ok_or_else(|| LabError::Invalid {
+                what: "the output of `farhaul link stats --json`".to_owned(),
+                why: "it does not tell the lateness".to_owned(),
+            })
+    }
+}
+
+/// The hosts on both ends of the link: the lab's routers, whose WAN
+/// interfaces face the emulator with nothing in between.
+struct Hosts {
+    left: Namespace,
+    right: Namespace,
+    /// Set from outside to end early.
+    stop: Arc<AtomicBool>,
+}
+
+impl Hosts {
+    fn of(lab: &Lab, options: &CalibrateOptions) -> Result<Self, LabError> {
+        Ok(Self {
+            left: lab.gateway(Side::A)?,
+            right: lab.gateway(Side::B)?,
+            stop: Arc::clone(&options.stop),
+        })
+    }
+
+    fn check_stop(&self) -> Result<(), LabError> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(LabError::Interrupted),
+            false => Ok(()),
+        }
+    }
+}
+
+fn left_address() -> String {
+    Side::A.wan_address().to_string()
+}
+
+fn right_address() -> String {
+    Side::B.wan_address().to_string()
+}
