@@ -12,6 +12,7 @@
 pub mod admin;
 pub mod config;
 pub mod dial;
+pub mod doctor;
 pub mod event;
 pub mod events;
 pub mod explicit;
