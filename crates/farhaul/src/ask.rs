@@ -14,7 +14,7 @@ use crate::failure::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct Where {
     /// The gateway's admin socket (default: /run/farhaul/gateway.sock).
-    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// The gateway's configuration file, which names its admin socket.
     #[arg(long, value_name = "FILE")]

@@ -19,6 +19,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// It did not work and everything worth saying was printed: exit code 1.
     Reported,
+    /// It did its work; what it found is this exit code.
+    Verdict(u8),
     /// Help or version text was asked for: exit code 0.
     Help(String),
 }
@@ -50,6 +52,7 @@ impl Failure {
                 ExitCode::FAILURE
             }
             Self::Reported => ExitCode::FAILURE,
+            Self::Verdict(code) => ExitCode::from(*code),
         }
     }
 }

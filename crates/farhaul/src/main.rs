@@ -11,6 +11,7 @@ mod ask;
 mod bypass_command;
 mod calibrate_command;
 mod config_command;
+mod doctor_command;
 mod failure;
 mod flows_command;
 mod gateway_command;
@@ -66,6 +67,8 @@ enum Verb {
     Bypass(bypass_command::BypassCommand),
     /// Reset one flow.
     Reset(reset_command::ResetCommand),
+    /// Look at what usually goes wrong, with evidence and remedy.
+    Doctor(doctor_command::DoctorCommand),
     /// Make the gateway read its configuration file again.
     Reload(reload_command::ReloadCommand),
 }
@@ -86,6 +89,7 @@ impl Verb {
             Self::Flows(command) => command.run(),
             Self::Bypass(command) => command.run(),
             Self::Reset(command) => command.run(),
+            Self::Doctor(command) => command.run(),
             Self::Reload(command) => command.run(),
         }
     }

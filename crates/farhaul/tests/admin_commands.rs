@@ -161,3 +161,107 @@ fn without_a_gateway_the_commands_say_where_they_looked() {
         );
     }
 }
+
+/// A folder with a key and a configuration with one peer, removed at the end.
+struct Site(PathBuf);
+
+impl Site {
+    fn new(name: &str) -> Site {
+        let folder = std::env::temp_dir().join(format!("fh-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let key = folder.join("site.key");
+        out(&run(&format!("keygen {}", key.display())));
+        let peer = out(&run(&format!(
+            "keygen {}",
+            folder.join("peer.key").display()
+        )));
+        let text = format!(
+            "[site]\nname = \"harbour\"\nkey = \"site.key\"\n\
+             [tunnel]\nlisten = \"127.0.0.1:0\"\n\
+             [[peer]]\nname = \"hq\"\naddress = \"127.0.0.1:1\"\nkey = \"{}\"\n\
+             networks = [\"192.0.2.0/24\"]\n\
+             [intercept]\nmode = \"explicit\"\n[[listen]]\nsocks = \"127.0.0.1:{}\"\n\
+             [admin]\nsocket = \"{}\"\n",
+            peer.trim(),
+            free_port(),
+            folder.join("gateway.sock").display()
+        );
+        std::fs::write(folder.join("gateway.toml"), text).unwrap();
+        Site(folder)
+    }
+
+    fn doctor(&self, more: &str) -> Output {
+        run(&format!(
+            "doctor --config {}{more}",
+            self.0.join("gateway.toml").display()
+        ))
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn doctor_examines_a_real_machine_without_a_gateway() {
+    use farhaul_gateway::doctor::{Report, Verdict};
+    let site = Site::new("doctor");
+    let report: Report = serde_json::from_slice(&site.doctor(" --json").stdout).unwrap();
+    let verdict = |name: &str| {
+        report
+            .checks
+            .iter()
+            .find(|check| check.name == name)
+            .map(|check| check.verdict)
+    };
+    assert_eq!(verdict("gateway"), Some(Verdict::Warn), "{report:#?}");
+    for name in [
+        "config",
+        "key",
+        "clock",
+        "capabilities",
+        "disk",
+        "ports",
+        "interception",
+    ] {
+        assert_eq!(verdict(name), Some(Verdict::Ok), "{name} in {report:#?}");
+    }
+    // Our own address as a peer's: this machine is ill.
+    assert_eq!(verdict("peer hq"), Some(Verdict::Fail), "{report:#?}");
+    let page = site.doctor("");
+    assert_eq!(page.status.code(), Some(2));
+    let page = String::from_utf8(page.stdout).unwrap();
+    assert!(page.contains("\nfail  peer hq"), "{page}");
+    assert!(
+        page.contains("-> give the address of the other site's gateway"),
+        "{page}"
+    );
+}
+
+#[test]
+fn doctor_shows_what_is_wrong_with_a_file_and_asks_for_one() {
+    let site = Site::new("illdoctor");
+    std::fs::write(site.0.join("gateway.toml"), "[site]\nnam = \"x\"\n").unwrap();
+    let output = site.doctor("");
+    assert_eq!(output.status.code(), Some(2));
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        page.contains("fail  config") && page.contains("gateway.toml"),
+        "{page}"
+    );
+
+    let output = run("doctor --socket /nowhere/gateway.sock");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("--config FILE")
+    );
+}
