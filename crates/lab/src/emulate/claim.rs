@@ -6,6 +6,7 @@
 //! the process dies, so an unlocked file tells the next run (or `farhaul link
 //! restore`) what a killed one left behind.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
@@ -48,6 +49,7 @@ impl Claim {
         let device = find(name)?;
         check_usable(name, &device)?;
         let mut file = StateFile::lock(folder, name)?.ok_or_else(|| held(name))?;
+        forget_dead_namespaces(folder);
         if let Some(left_behind) = file.read()? {
             put_back(name, &device, &left_behind)?;
         }
@@ -57,18 +59,20 @@ impl Claim {
             switched_off: disturbing_features(&device).doing(|| asking(name))?,
         };
         file.write(&state)?;
-        let claim = Self {
+        let mut claim = Self {
             name: name.to_owned(),
             device,
             state,
             file,
             released: false,
         };
-        let names = &claim.state.switched_off;
-        claim
-            .device
-            .want(names, false)
-            .doing(|| format!("switching offloads of `{name}` off"))?;
+        let switched = claim.device.want(&claim.state.switched_off, false);
+        if let Err(error) = switched {
+            // Refused means that nothing changed: nothing to remember.
+            claim.released = true;
+            claim.file.remove();
+            return Err(error).doing(|| format!("switching offloads of `{name}` off"));
+        }
         Ok(claim)
     }
 
@@ -120,6 +124,7 @@ pub fn restore(folder: &Path, only: &[String]) -> Result<Vec<Restored>, EmulateE
     } else {
         only.to_vec()
     };
+    forget_dead_namespaces(folder);
     let mut restored = Vec::new();
     for name in names {
         let device = match find(&name) {
@@ -162,6 +167,42 @@ fn left_behind(folder: &Path) -> Result<Vec<String>, EmulateError> {
         .collect();
     names.sort();
     Ok(names)
+}
+
+/// Removes the files of namespaces that are gone with their interfaces: a link
+/// that was killed together with its namespace leaves them. One that only an
+/// open file or a mount elsewhere keeps alive counts as gone.
+fn forget_dead_namespaces(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    let alive = live_namespaces();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let number = path
+            .file_name()
+            .and_then(|name| name.to_str()?.split_once('-')?.0.parse().ok());
+        let is_dead = number.is_some_and(|number: u64| !alive.contains(&number));
+        let is_held = || {
+            File::open(&path)
+                .map(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err())
+                .unwrap_or(true)
+        };
+        if is_dead && !is_held() {
+            // One that stays does no harm.
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// Numbers of the network namespaces that have a process or a name.
+fn live_namespaces() -> HashSet<u64> {
+    let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
+    let processes = entries("/proc").map(|entry| entry.path().join("ns/net"));
+    let named = entries("/run/netns").map(|entry| entry.path());
+    processes
+        .chain(named)
+        .filter_map(|path| Some(fs::metadata(path).ok()?.ino()))
+        .collect()
 }
 
 fn find(name: &str) -> Result<Device, EmulateError> {

@@ -246,6 +246,7 @@ impl Connection {
                 Ok(count) => self
                     .request
                     .extend_from_slice(buffer.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
             }
             if self.request.len() > REQUEST_BYTES_MAX {

@@ -24,7 +24,7 @@ pub enum EmulateError {
         name: String,
     },
     /// The interface is administratively down.
-    #[error("interface `{name}` is down: `ip link set {name} up` brings it up")]
+    #[error("interface `{name}` is down: `ip link set dev {name} up` brings it up")]
     InterfaceDown {
         /// Its name.
         name: String,
@@ -41,7 +41,7 @@ pub enum EmulateError {
     },
     /// The interface belongs to a bridge or bond, which takes its frames.
     #[error(
-        "interface `{name}` is a port of `{controller}`, which forwards its frames too: `ip link set {name} nomaster` takes it out"
+        "interface `{name}` is a port of `{controller}`, which forwards its frames too: `ip link set dev {name} nomaster` takes it out"
     )]
     HasController {
         /// Its name.
