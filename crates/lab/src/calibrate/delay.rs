@@ -90,6 +90,7 @@ fn attempts(
             return Ok(outcome);
         }
         attempt += 1;
+        bench.progress.add_stage();
     }
 }
 
@@ -147,72 +148,75 @@ fn read_ping(text: &str) -> Option<(u64, [f64; 3])> {
 
 fn rows(scenario: &str, rtt_ms: f64, delays: &Delays, lateness: Option<Lateness>) -> Vec<Row> {
     let published = published("rtt", rtt_ms);
-    let is_late = lateness.filter(|lateness| lateness.max_ms > LATENESS_MAX_MS);
-    let remark = is_late.map(|lateness| {
-        format!(
-            "a departure was {:.1} ms late: the machine was busy",
-            lateness.max_ms
-        )
-    });
-    let mut ping = Row::of(scenario, "ping", "rtt", "ms", delays.ping_mean_ms)
-        .limit(rtt_ms)
-        .detail("pings", delays.pings)
-        .detail("min_ms", delays.ping_min_ms)
-        .detail("max_ms", delays.ping_max_ms);
-    if let Some(lateness) = lateness {
-        ping = ping
-            .detail("lateness_p99_ms", lateness.p99_ms)
-            .detail("lateness_max_ms", lateness.max_ms);
+    let mut rows = ping_rows(scenario, rtt_ms, delays, lateness);
+    if let Some(row) = rows.first_mut() {
+        *row = with_published(row.clone(), published);
     }
-    ping.error = remark;
-    let mut rows = vec![with_published(ping, published)];
-    let error_ms = (delays.ping_mean_ms - rtt_ms).abs();
-    rows.push(
-        Row::of(scenario, "ping", "rtt_error", "ms", error_ms)
-            .target(Op::AtMost, allowed_ms(rtt_ms)),
-    );
-    let both_ms = mean(&delays.forward_ms) + mean(&delays.backward_ms);
     if let Some(reference) = published.filter(|_| rtt_ms > 0.0) {
         // The study's ping includes its hosts' time, which is not the
-        // simulator's; so do ours. The captures leave ours out.
+        // simulator's; so does ours. The captures leave ours out.
         let reference_ms = (reference.actual - rtt_ms).abs();
+        let both_ms = mean(&delays.forward_ms) + mean(&delays.backward_ms);
         let row = |config: &str, ms: f64| {
+            let error_ms = (ms - rtt_ms).abs();
             Row::of(
                 scenario,
                 config,
                 "rtt_error_beside_published",
                 "ms",
-                (ms - rtt_ms).abs(),
+                error_ms,
             )
         };
         rows.push(row("captures", both_ms).target(Op::AtMost, reference_ms));
         rows.push(row("ping", delays.ping_mean_ms).limit(reference_ms));
     }
-    for (config, times) in [
-        ("capture forward", &delays.forward_ms),
-        ("capture backward", &delays.backward_ms),
-    ] {
-        let one_way_ms = rtt_ms / 2.0;
-        let mean_ms = mean(times);
-        let sorted = Row::of_samples(scenario, config, "one_way", "ms", times);
-        rows.push(
-            Row {
-                value: Some(mean_ms),
-                ..sorted
-            }
-            .limit(one_way_ms)
-            .detail("value_is", "mean"),
-        );
-        let error = Row::of(
-            scenario,
-            config,
-            "one_way_error",
-            "ms",
-            (mean_ms - one_way_ms).abs(),
-        );
-        rows.push(error.target(Op::AtMost, allowed_ms(one_way_ms)));
-    }
+    rows.extend(one_way_rows(
+        scenario,
+        "capture forward",
+        rtt_ms,
+        &delays.forward_ms,
+    ));
+    rows.extend(one_way_rows(
+        scenario,
+        "capture backward",
+        rtt_ms,
+        &delays.backward_ms,
+    ));
     rows
+}
+
+fn ping_rows(scenario: &str, rtt_ms: f64, delays: &Delays, lateness: Option<Lateness>) -> Vec<Row> {
+    let mut row = Row::of(scenario, "ping", "rtt", "ms", delays.ping_mean_ms)
+        .limit(rtt_ms)
+        .detail("pings", delays.pings)
+        .detail("min_ms", delays.ping_min_ms)
+        .detail("max_ms", delays.ping_max_ms);
+    if let Some(lateness) = lateness {
+        row = row
+            .detail("lateness_p99_ms", lateness.p99_ms)
+            .detail("lateness_max_ms", lateness.max_ms);
+        let is_late = lateness.max_ms > LATENESS_MAX_MS;
+        row.error = is_late.then(|| {
+            let late_ms = lateness.max_ms;
+            format!("a departure was {late_ms:.1} ms late: the machine was busy")
+        });
+    }
+    let error_ms = (delays.ping_mean_ms - rtt_ms).abs();
+    let error = Row::of(scenario, "ping", "rtt_error", "ms", error_ms);
+    vec![row, error.target(Op::AtMost, allowed_ms(rtt_ms))]
+}
+
+/// The value is the mean, beside the samples' median, least and greatest.
+fn one_way_rows(scenario: &str, config: &str, rtt_ms: f64, times_ms: &[f64]) -> [Row; 2] {
+    let one_way_ms = rtt_ms / 2.0;
+    let mean_ms = mean(times_ms);
+    let mut row = Row::of_samples(scenario, config, "one_way", "ms", times_ms)
+        .limit(one_way_ms)
+        .detail("value_is", "mean");
+    row.value = Some(mean_ms);
+    let error_ms = (mean_ms - one_way_ms).abs();
+    let error = Row::of(scenario, config, "one_way_error", "ms", error_ms);
+    [row, error.target(Op::AtMost, allowed_ms(one_way_ms))]
 }
 
 fn allowed_ms(delay_ms: f64) -> f64 {

@@ -36,6 +36,11 @@ impl Progress {
         }
     }
 
+    /// One stage more than was known: something is done again.
+    pub fn add_stage(&mut self) {
+        self.stages += 1;
+    }
+
     /// Begins the next stage.
     pub fn begin(&mut self, name: &str) {
         self.stage += 1;
