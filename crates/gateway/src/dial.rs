@@ -17,7 +17,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::config::meaning::Accept;
-use crate::intercept::{address_towards, prepare};
+use crate::intercept::{address_towards, prepare, time_wait};
 
 /// Silence after which we ask from our own address whether the server lives.
 /// Three SYNs (0, 1 and 3 s) have gone unanswered by then.
@@ -60,11 +60,10 @@ pub enum DialFailure {
         /// The address they are lost to.
         client: IpAddr,
     },
-    /// The client's address and port are bound here already: most likely the
-    /// remains of its previous connection to the same server (TIME_WAIT).
+    /// The client's address and port are in use here: an earlier connection of
+    /// its to the same server has not ended yet.
     #[error(
-        "{client} still has a connection to this server here, or a program of this machine listens on its port; \
-         it is free again within a minute"
+        "{client} still has a connection to this server here, or a program of this machine listens on its port"
     )]
     SourceInUse {
         /// The client.
@@ -227,7 +226,7 @@ async fn dial_as_client(
 ) -> Result<TcpStream, DialFailure> {
     let source = Source::Client(client);
     let finish = |result: io::Result<TcpStream>| result.map_err(|error| failure(error, source));
-    let mut connecting = pin!(connect(destination, source));
+    let mut connecting = pin!(connect_again(destination, client));
     let patience = PROBE_AFTER.min(limit / 2);
     if let Ok(result) = timeout(patience, &mut connecting).await {
         return finish(result);
@@ -258,6 +257,21 @@ async fn answers_us(destination: SocketAddr) -> bool {
             true
         }
         Err(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+    }
+}
+
+/// As [`connect`] in the client's name, over the remains of its previous
+/// connection from the same port if need be.
+async fn connect_again(destination: SocketAddr, client: SocketAddr) -> io::Result<TcpStream> {
+    let source = Source::Client(client);
+    match connect(destination, source).await {
+        Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => {
+            if !time_wait::end(client, destination).unwrap_or(false) {
+                return Err(error);
+            }
+            connect(destination, source).await
+        }
+        result => result,
     }
 }
 

@@ -25,6 +25,7 @@ mod poll;
 mod rules;
 mod start;
 mod stats;
+pub(crate) mod time_wait;
 mod xtables;
 
 use std::net::SocketAddr;

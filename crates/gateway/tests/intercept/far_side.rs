@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use farhaul_gateway::dial::{DialFailure, Forbidden, Source, dial, own_addresses};
+use farhaul_gateway::intercept::disarm_reset;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::place::{Place, SERVER_V4, v4, v6};
 use crate::role::RELAY;
@@ -12,6 +14,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ("dial_names_what_went_wrong", failures),
     ("dial_explains_an_asymmetric_return", asymmetric),
     ("dial_refuses_ourselves", ourselves),
+    ("dial_lets_a_client_use_its_port_again", port_again),
 ];
 
 /// Nobody listens there.
@@ -123,4 +126,48 @@ fn ourselves() {
             "{address}: {failure:?}"
         );
     }
+}
+
+fn port_again() {
+    let place = Place::new();
+    // With timestamps the kernel itself can tell old from new; servers
+    // without them, Windows' among them, leave it to us.
+    place.run("s", "sysctl -qw net.ipv4.tcp_timestamps=0");
+    place.serve(&[RELAY]);
+    let gateway = place.gateway("interfaces=");
+    for (to, client) in [(v4(RELAY), "10.1.0.2:4000"), (v6(RELAY), "[fd01::2]:4000")] {
+        let source = Source::Client(client.parse().unwrap());
+        let limit = Duration::from_secs(2);
+        place.within("r", || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(async {
+                let mut last = None;
+                for _ in 0..3 {
+                    // The client's side ends first, so TIME_WAIT is here.
+                    let mut stream = dial(to, source, limit).await.unwrap();
+                    disarm_reset(&stream).unwrap();
+                    stream.shutdown().await.unwrap();
+                    let mut greeting = String::new();
+                    stream.read_to_string(&mut greeting).await.unwrap();
+                    assert_eq!(greeting, format!("hello {client}\n"));
+                    last = Some(stream);
+                }
+                drop(last);
+                // A connection that has not ended is left alone.
+                let mut open = dial(to, source, limit).await.unwrap();
+                let failure = dial(to, source, limit).await.unwrap_err();
+                assert!(
+                    matches!(failure, DialFailure::SourceInUse { .. }),
+                    "{failure:?}"
+                );
+                open.write_all(b"still here").await.unwrap();
+                let mut echoed = vec![0; format!("hello {client}\nstill here").len()];
+                open.read_exact(&mut echoed).await.unwrap();
+                assert!(echoed.ends_with(b"still here"));
+            });
+        });
+    }
+    gateway.stop();
 }
