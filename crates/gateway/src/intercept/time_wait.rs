@@ -36,9 +36,9 @@ pub(crate) fn end(local: SocketAddr, remote: SocketAddr) -> io::Result<bool> {
     }
     let flags = NLM_F_REQUEST | NLM_F_ACK;
     socket.send(&request(SOCK_DESTROY, flags, local, remote))?;
-    socket.read(&mut answer)?;
+    let length = socket.read(&mut answer)?;
     // An error message, whose number 0 is the acknowledgement.
-    Ok(answer.get(16..20) == Some(&[0; 4]))
+    Ok(length >= 20 && answer.get(16..20) == Some(&[0; 4]))
 }
 
 fn request(kind: u16, flags: u16, local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
