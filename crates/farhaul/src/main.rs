@@ -24,6 +24,7 @@ mod reload_command;
 mod reset_command;
 mod status_command;
 mod table;
+mod top_command;
 
 use std::process::ExitCode;
 
@@ -63,6 +64,8 @@ enum Verb {
     Status(status_command::StatusCommand),
     /// Flows, and why connections went direct.
     Flows(flows_command::FlowsCommand),
+    /// Who uses the link right now, refreshed every second.
+    Top(top_command::TopCommand),
     /// Send new connections direct, or accelerate them again.
     Bypass(bypass_command::BypassCommand),
     /// Reset one flow.
@@ -87,6 +90,7 @@ impl Verb {
             Self::Lab(command) => command.run(),
             Self::Status(command) => command.run(),
             Self::Flows(command) => command.run(),
+            Self::Top(command) => command.run(),
             Self::Bypass(command) => command.run(),
             Self::Reset(command) => command.run(),
             Self::Doctor(command) => command.run(),

@@ -128,6 +128,9 @@ fn status_and_flows_for_people_and_for_programs() {
     assert_eq!(out(&gateway.run("flows")), "no flows\n");
     let json: Flows = serde_json::from_str(&out(&gateway.run("flows --json"))).unwrap();
     assert_eq!(json, Flows::default());
+    let top = out(&gateway.run("top --count 1 --json"));
+    let json: serde_json::Value = serde_json::from_str(&top).unwrap();
+    assert_eq!(json["peers"][0]["name"], "hq");
 }
 
 #[test]
@@ -153,7 +156,7 @@ fn switches_reach_the_gateway_and_its_refusals_come_back() {
 
 #[test]
 fn without_a_gateway_the_commands_say_where_they_looked() {
-    for words in ["status", "flows", "bypass on", "reset 7", "reload"] {
+    for words in ["status", "flows", "top", "bypass on", "reset 7", "reload"] {
         let error = failed(&run(&format!("{words} --socket /nowhere/gateway.sock")));
         assert!(
             error.contains("/nowhere/gateway.sock") && error.contains("farhaul gateway"),
