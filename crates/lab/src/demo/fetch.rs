@@ -116,6 +116,8 @@ pub struct Outcome {
     pub client_seen: Option<String>,
     /// Connections the client made, where it says.
     pub connections: Option<u64>,
+    /// The client ended and said that all is well.
+    pub is_done: bool,
     /// Why it failed, if it did.
     pub error: Option<String>,
 }
@@ -154,21 +156,13 @@ pub fn fetch(
         .spawn()
         .during(|| "starting the client".to_owned())?;
     let mut outcome = Outcome::default();
-    let status = watch(
-        lab,
-        folders,
-        workload,
-        child,
-        start,
-        &mut outcome,
-        progress,
-        stop,
-    )?;
+    let status = watch(lab, workload, child, start, &mut outcome, progress, stop)?;
     outcome.seconds = start.elapsed().as_secs_f64();
     let said = fs::read_to_string(&output).unwrap_or_default();
     outcome.connections = connections(workload, &said);
     let fetched = |file: &Offered| folders.fetched.join(&file.name);
     outcome.sha256_equal = offered.iter().all(|file| file.is_equal(&fetched(file)));
+    outcome.is_done = status.is_some_and(|status| status.success());
     outcome.error = match status {
         None => Some(format!("not done after {} s", workload.patience.as_secs())),
         Some(status) if !status.success() => Some(format!(
@@ -182,10 +176,8 @@ pub fn fetch(
 }
 
 /// Waits for the client's end; `None` when it ran out of time and was killed.
-#[allow(clippy::too_many_arguments)] // one loop with everything that happens in it
 fn watch(
     lab: &Lab,
-    folders: &Folders,
     workload: &Workload,
     mut child: Child,
     start: Instant,
@@ -194,6 +186,7 @@ fn watch(
     stop: &AtomicBool,
 ) -> Result<Option<ExitStatus>, LabError> {
     let mut next_watch = start + WATCH;
+    let received_before = received_bytes(lab);
     loop {
         if let Some(status) = child
             .try_wait()
@@ -222,7 +215,9 @@ fn watch(
         }
         if Instant::now() >= next_watch {
             next_watch += WATCH;
-            progress.at(folder_bytes(&folders.fetched) as f64 / workload.size_bytes() as f64);
+            let received = received_bytes(lab).saturating_sub(received_before) as f64;
+            // Nearly 5 % of what arrives is headers; the last percent is for the end.
+            progress.at((received / 1.05 / workload.size_bytes() as f64).min(0.99));
             if outcome.congestion_control.is_none() {
                 look_at_server(lab, workload.port(), outcome);
             }
@@ -304,9 +299,11 @@ fn client_command(
         }
         Client::Smbclient => {
             let mut command = client.command("smbclient");
+            // It asks for up to 8 MB at once and by default gives each answer 20 s.
+            let timeout = workload.patience.as_secs().to_string();
             command
                 .arg(format!("//{SERVER}/{SHARE}"))
-                .args(["-N", "-s"]);
+                .args(["-N", "-t", &timeout, "-s"]);
             command.arg(&folders.smb_client_config);
             command.args(["-c", &format!("get {first} {}", first_fetched.display())]);
             command
@@ -355,12 +352,24 @@ fn empty(folder: &Path) -> Result<(), LabError> {
     Ok(())
 }
 
-fn folder_bytes(folder: &Path) -> u64 {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.metadata().ok())
-        .map(|metadata| metadata.len())
-        .sum()
+/// Bytes the client's interface has received. Files would tell less: smbclient
+/// writes only when a whole request of megabytes has been answered.
+fn received_bytes(lab: &Lab) -> u64 {
+    let read = || fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    let shown = lab
+        .client()
+        .and_then(|client| client.within(read))
+        .unwrap_or_default();
+    parse_received(&shown)
+}
+
+/// First column of `eth0` in `/proc/net/dev`.
+fn parse_received(shown: &str) -> u64 {
+    let line = shown
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix("eth0:"));
+    line.and_then(|counters| counters.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -384,6 +393,13 @@ mod tests {
         );
         assert_eq!(parse_ss(""), None);
         assert_eq!(parse_ss("ESTAB 0 0 10.2.0.2:445 10.1.0.2:5\n"), None);
+    }
+
+    #[test]
+    fn received_bytes_are_the_first_counter_of_the_interface() {
+        let shown = "Inter-|   Receive\n face |bytes    packets\n    lo:       9 1 0\n  eth0: 1234567 8 0 0\n";
+        assert_eq!(parse_received(shown), 1_234_567);
+        assert_eq!(parse_received(""), 0);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde_json::Value;
+
 use crate::deployment::{Lab, require_program};
 use crate::error::LabError;
 use crate::gateways::GatewayOverrides;
@@ -66,10 +68,12 @@ pub fn run(options: &DemoOptions) -> Result<Demo, LabError> {
     let mut run = Run {
         progress: Progress::new(2 + 2 * fetches),
         series: Vec::new(),
+        link: Value::Null,
         options,
     };
     let gateway_trouble = run.all()?;
     measurement.rows = results::rows(&run.series);
+    measurement.rows.extend(results::link_rows(&run.link));
     let path = measurement.write(&options.out)?;
     let mut text = results::summary(&measurement, &run.series, options.repeat, Screen::stdout());
     if !gateway_trouble.is_empty() {
@@ -103,6 +107,8 @@ fn next_steps() -> &'static str {
 struct Run<'a> {
     progress: Progress,
     series: Vec<Series>,
+    /// The emulator's counters at the end.
+    link: Value,
     options: &'a DemoOptions,
 }
 
@@ -123,6 +129,7 @@ impl Run<'_> {
         self.progress.end("up");
         self.phase(&lab, &folders, Config::Direct)?;
         self.progress.begin("gateways");
+        self.link = lab.link_stats()?;
         if let Err(error) = lab.gateways_up(&GatewayOverrides::default()) {
             if matches!(error, LabError::Interrupted) {
                 return Err(error);
@@ -132,6 +139,7 @@ impl Run<'_> {
         }
         self.progress.end("up");
         self.phase(&lab, &folders, Config::Accelerated)?;
+        self.link = lab.link_stats()?;
         let is_good = |one: &Series| one.config == Config::Direct || one.problem().is_none();
         let trouble = match self.series.iter().all(is_good) {
             true => String::new(),

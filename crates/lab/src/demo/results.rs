@@ -14,6 +14,10 @@ const RATE_BIT_PER_S: f64 = 51.84e6;
 const PAYLOAD_SHARE: f64 = 1448.0 / 1514.0;
 /// Round trip in seconds.
 const ROUND_TRIP_S: f64 = 0.2;
+/// Loss in each direction.
+const LOSS: f64 = 0.01;
+/// A link later than this is not the link that was asked for.
+const LATENESS_MAX_S: f64 = 0.002;
 /// What the bulk transfer must gain.
 const BULK_RATIO: f64 = 10.0;
 /// Congestion control the end hosts must have.
@@ -111,6 +115,11 @@ impl Series {
         !self.outcomes.is_empty() && self.outcomes.iter().all(|outcome| outcome.sha256_equal)
     }
 
+    /// A client did not even claim to have everything.
+    fn has_failed(&self) -> bool {
+        self.outcomes.is_empty() || self.outcomes.iter().any(|outcome| !outcome.is_done)
+    }
+
     /// Why the series is not what it claims to be, if so.
     pub fn problem(&self) -> Option<String> {
         if let Some(error) = self
@@ -189,6 +198,41 @@ fn ratio(series: &[Series], workload: &Workload) -> Option<f64> {
     Some(seconds(Config::Direct)? / seconds(Config::Accelerated)?)
 }
 
+/// What the emulator did meanwhile: packets lost as asked, and how late it was
+/// at worst. `stats` is what `farhaul link stats --json` printed.
+pub fn link_rows(stats: &Value) -> Vec<Row> {
+    let of = |direction: &str, path: &str| stats[direction].pointer(path).and_then(Value::as_f64);
+    let both = |path: &str| Some([of("forward", path)?, of("backward", path)?]);
+    let row = |metric: &str, unit: &str, value: Option<f64>| match value {
+        Some(value) => Row::of(SCENARIO, "link", metric, unit, value),
+        None => Row::failed(SCENARIO, "link", metric, unit, "the emulator did not say"),
+    };
+    let lost = both("/drops/loss").zip(both("/packets_in"));
+    let lost = lost.map(|([a, b], [packets_a, packets_b])| (a + b) / (packets_a + packets_b));
+    let late = both("/lateness_max_ns").map(|[a, b]| a.max(b) / 1e9);
+    let late_mostly = both("/lateness_p99_ns").map(|[a, b]| a.max(b) / 1e9);
+    vec![
+        row("packets lost on purpose", "ratio", lost).limit(LOSS),
+        row("departure lateness, 99th percentile", "s", late_mostly),
+        row("departure lateness, maximum", "s", late).limit(LATENESS_MAX_S),
+    ]
+}
+
+/// A warning where the emulator was too late to be believed to the millisecond.
+fn lateness_note(measurement: &Measurement) -> String {
+    let late = measurement
+        .rows
+        .iter()
+        .find(|row| row.metric == "departure lateness, maximum");
+    match late.and_then(|row| row.value) {
+        Some(value) if value > LATENESS_MAX_S => format!(
+            "note: the link was up to {:.1} ms late, since this machine was busy; run it again when it is not\n",
+            value * 1e3
+        ),
+        _ => String::new(),
+    }
+}
+
 /// The table: one line per workload.
 pub fn table(series: &[Series], screen: Screen) -> String {
     let mut table = Table::new([
@@ -211,6 +255,7 @@ pub fn table(series: &[Series], screen: Screen) -> String {
         let share = share.map(|seconds| limit_seconds(workload.size_bytes()) / seconds);
         let both = [of(Config::Direct), of(Config::Accelerated)];
         let is_equal = both.iter().all(|one| one.is_some_and(Series::is_equal));
+        let is_failed = both.iter().any(|one| one.is_none_or(Series::has_failed));
         table.row(vec![
             workload.title.into(),
             time(Config::Direct),
@@ -219,9 +264,10 @@ pub fn table(series: &[Series], screen: Screen) -> String {
             share
                 .map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
                 .into(),
-            match is_equal {
-                true => Cell::marked("equal", Mark::Good),
-                false => Cell::marked("NOT EQUAL", Mark::Bad),
+            match (is_equal, is_failed) {
+                (true, _) => Cell::marked("equal", Mark::Good),
+                (false, true) => Cell::marked("-", Mark::Bad),
+                (false, false) => Cell::marked("NOT EQUAL", Mark::Bad),
             },
         ]);
     }
@@ -258,11 +304,12 @@ pub fn summary(
         n => format!("medians of {n}"),
     };
     let mut text = format!(
-        "\nlink 51.84 Mbit/s, 100 ms one-way, 1 % loss in both directions; end hosts {CONGESTION_CONTROL}; {samples}\n\n{}\n\
+        "\nlink 51.84 Mbit/s, 100 ms one-way, 1 % loss in both directions; end hosts {CONGESTION_CONTROL}, as read from the servers' sockets; {samples}\n\n{}\n\
          limit: one round trip and the link's TCP payload rate, {:.2} MB/s\n",
         table(series, screen),
         RATE_BIT_PER_S * PAYLOAD_SHARE / 8e6
     );
+    text += &lateness_note(measurement);
     for row in measurement.rows.iter().filter(|row| row.ok == Some(false)) {
         let why = row
             .error
@@ -287,6 +334,7 @@ mod tests {
             congestion_control: Some("cubic".to_owned()),
             client_seen: Some("10.1.0.2".to_owned()),
             connections: None,
+            is_done: true,
             error: None,
         }
     }
@@ -359,6 +407,28 @@ mod tests {
             spoil(|one| one.outcomes[0].congestion_control = Some("bbr".into())).contains("bbr")
         );
         assert!(spoil(|one| one.outcomes[0].congestion_control = None).contains("unknown"));
+    }
+
+    #[test]
+    fn the_links_own_numbers_are_rows() {
+        let direction = |lost: u64, late_ns: u64| {
+            serde_json::json!({
+                "drops": {"loss": lost}, "packets_in": 1000,
+                "lateness_max_ns": late_ns, "lateness_p99_ns": late_ns / 2
+            })
+        };
+        let stats = serde_json::json!({"forward": direction(9, 100_000), "backward": direction(11, 3_000_000)});
+        let rows = link_rows(&stats);
+        let values: Vec<_> = rows.iter().map(|row| row.value.unwrap()).collect();
+        assert_eq!(values, [0.01, 0.0015, 0.003]);
+        let mut measurement = Measurement::new("demo", "", 1);
+        measurement.rows = rows;
+        assert!(lateness_note(&measurement).contains("3.0 ms late"));
+        assert!(
+            link_rows(&Value::Null)
+                .iter()
+                .all(|row| row.ok == Some(false))
+        );
     }
 
     #[test]
