@@ -7,7 +7,7 @@
 //! A tunnel whose peer turns out to be another process is ended at once.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,12 @@ pub struct Peer {
     state: AtomicU8,
     since: Mutex<Instant>,
     last_error: Mutex<Option<String>>,
+    /// How the latest tunnel that is gone has ended.
+    last_end: Mutex<Option<SessionEnd>>,
+    /// The process we last had a tunnel to.
+    last_instance: Mutex<Option<u128>>,
+    /// Flows its restart has cost so far.
+    flows_cut: AtomicUsize,
     payload_sent_bytes: AtomicU64,
     payload_received_bytes: AtomicU64,
     /// Datagram bytes of tunnels that are gone.
@@ -66,6 +72,9 @@ impl Peer {
             state: AtomicU8::new(State::Connecting as u8),
             since: Mutex::new(Instant::now()),
             last_error: Mutex::default(),
+            last_end: Mutex::default(),
+            last_instance: Mutex::default(),
+            flows_cut: AtomicUsize::new(0),
             payload_sent_bytes: AtomicU64::new(0),
             payload_received_bytes: AtomicU64::new(0),
             wire_before: Mutex::default(),
@@ -103,19 +112,17 @@ impl Peer {
     }
 
     /// Adds a tunnel whose peer has said hello. Tunnels to an earlier process
-    /// of the peer are ended; returns how many flows that reset, if any did.
+    /// of the peer are ended; returns how many flows that has reset, or
+    /// nothing where the process is the same.
     pub fn adopt(&self, session: Arc<Session>, negotiated: Negotiated) -> Option<usize> {
         let mut tunnels = lock(&self.tunnels);
         let instance = negotiated.peer.instance;
         let (same, stale): (Vec<_>, Vec<_>) = std::mem::take(&mut *tunnels)
             .into_iter()
             .partition(|tunnel| tunnel.negotiated.peer.instance == instance);
-        let restarted = !stale.is_empty();
-        let mut flows = 0;
         for tunnel in stale {
-            flows += tunnel.session.flow_count();
-            self.retire(&tunnel.session);
             tunnel.session.close(SessionEnd::PeerRestarted);
+            self.retire(&tunnel.session);
         }
         *tunnels = same;
         tunnels.push(Tunnel {
@@ -125,7 +132,12 @@ impl Peer {
         drop(tunnels);
         *lock(&self.last_error) = None;
         self.changed.notify_one();
-        restarted.then_some(flows)
+        // The old tunnel may have ended before: a restarted peer disowns it.
+        let cut = self.flows_cut.swap(0, Ordering::Relaxed);
+        let before = lock(&self.last_instance).replace(instance);
+        before
+            .is_some_and(|before| before != instance)
+            .then_some(cut)
     }
 
     /// Forgets tunnels that have ended and closes idle ones that were
@@ -147,9 +159,12 @@ impl Peer {
         match tunnel {
             Some(session) => session.address().map(Change::Up),
             None => {
-                let why = lock(&self.last_error).clone();
-                let silent = || format!("silent for {} ms", dead_after.as_millis());
-                Some(Change::Down(why.unwrap_or_else(silent)))
+                let end = lock(&self.last_end).take();
+                let why = match end.filter(|_| lock(&self.tunnels).is_empty()) {
+                    Some(end) => end.to_string(),
+                    None => format!("silent for {} ms", dead_after.as_millis()),
+                };
+                Some(Change::Down(why))
             }
         }
     }
@@ -177,8 +192,14 @@ impl Peer {
         }
     }
 
-    /// Keeps the counters of a tunnel that goes.
+    /// Keeps what counts of a tunnel that goes.
     fn retire(&self, session: &Session) {
+        let end = session.over();
+        if end == Some(SessionEnd::PeerRestarted) {
+            self.flows_cut
+                .fetch_add(session.flows_cut(), Ordering::Relaxed);
+        }
+        *lock(&self.last_end) = end;
         let stats = session.stats();
         let mut before = lock(&self.wire_before);
         before.0 += stats.wire_sent_bytes;

@@ -11,7 +11,8 @@ mod liveness;
 mod pump;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,19 @@ impl SessionEnd {
     }
 }
 
+/// For operators: what was noticed.
+impl fmt::Display for SessionEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SessionEnd::Lost => f.write_str("silent for longer than connections are kept"),
+            SessionEnd::PeerRestarted => f.write_str("it has restarted"),
+            SessionEnd::PeerClosed(why) => write!(f, "it said good-bye ({why})"),
+            SessionEnd::Closed => f.write_str("closed by this gateway"),
+            SessionEnd::Protocol(what) => write!(f, "protocol error: {what}"),
+        }
+    }
+}
+
 /// Figures of a tunnel for status and metrics.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SessionStats {
@@ -86,6 +100,7 @@ pub struct Session {
     in_flight_bytes: AtomicUsize,
     hello: watch::Sender<Option<Negotiated>>,
     end: watch::Sender<Option<SessionEnd>>,
+    flows_cut: AtomicUsize,
     mark: Arc<AtomicU8>,
     started: Instant,
     heard_ms: AtomicU64,
@@ -124,6 +139,7 @@ impl Session {
             in_flight_bytes: AtomicUsize::new(0),
             hello: watch::channel(None).0,
             end: watch::channel(None).0,
+            flows_cut: AtomicUsize::new(0),
             mark: parts.mark,
             started: Instant::now(),
             heard_ms: AtomicU64::new(0),
@@ -152,6 +168,11 @@ impl Session {
             let flow = mux.open(request)?;
             let state = Arc::new(FlowState::default());
             flows.insert(flow, state.clone());
+            // Entered after the end was recorded, nobody else would tell it.
+            if let Some(end) = self.over() {
+                flows.remove(&flow);
+                state.reset(end.reset_code());
+            }
             Ok((flow, state))
         });
         opened.map(|(flow, state)| FlowHandle::new(self.clone(), flow, state))
@@ -159,7 +180,7 @@ impl Session {
 
     /// How long the peer has been silent.
     pub fn silence(&self) -> Duration {
-        let heard = Duration::from_millis(self.heard_ms.load(std::sync::atomic::Ordering::Relaxed));
+        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
         self.started.elapsed().saturating_sub(heard)
     }
 
@@ -175,6 +196,16 @@ impl Session {
     /// Whether the tunnel has ended.
     pub fn is_over(&self) -> bool {
         self.end.borrow().is_some()
+    }
+
+    /// How the tunnel has ended, if it has.
+    pub fn over(&self) -> Option<SessionEnd> {
+        self.end.borrow().clone()
+    }
+
+    /// Flows that the end of the tunnel has cut.
+    pub fn flows_cut(&self) -> usize {
+        self.flows_cut.load(Ordering::Relaxed)
     }
 
     /// Ends the tunnel and resets its flows.
@@ -248,6 +279,8 @@ impl Session {
             Event::Hello(negotiated) => {
                 self.hello.send_replace(Some(negotiated));
             }
+            // Frames of a tunnel that has ended open nothing any more.
+            Event::Incoming(..) if self.is_over() => {}
             Event::Incoming(flow, request) => {
                 let state = Arc::new(FlowState::default());
                 flows.insert(flow, state.clone());
@@ -290,6 +323,7 @@ impl Session {
         });
         if first {
             let flows = std::mem::take(&mut *lock(&self.flows));
+            self.flows_cut.store(flows.len(), Ordering::Relaxed);
             flows
                 .values()
                 .for_each(|state| state.reset(end.reset_code()));
