@@ -1,0 +1,19 @@
+//! The whole program on the real kernel: gateway pairs in network namespaces,
+//! with applications that see what applications see.
+//!
+//! Needs root, and fails without. Every test has a lab of its own or shares
+//! one with those of its file; all of them run side by side. Times in here are
+//! promises of the gateway (a second, a round trip) or time-outs that turn a
+//! hang into a failure, never measurements.
+#![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions only, not beside them
+
+mod apps;
+mod transfer;
+mod wire;
+mod world;
+
+mod connections;
+mod interception;
+mod kills;
+mod outage;
+mod refusal;

@@ -1,0 +1,106 @@
+//! The link between two healthy gateways is cut and comes back.
+
+use std::net::{SocketAddr, TcpStream};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use farhaul_lab::Side;
+use socket2::{Domain, Socket, Type};
+
+use crate::apps::{Service, assert_echo, content, echo};
+use crate::transfer::{Transfer, Way};
+use crate::world::{World, until, v4};
+
+/// Cuts the cable of a world without emulator and puts it back.
+fn cable(world: &World, how: &str) {
+    world.lab.namespace("wan").unwrap().ip(how).unwrap();
+}
+
+fn survives(test: &str, cut: &str, heal: &str) {
+    let world = World::up(test);
+    let _service = Service::start(&world.lab.server().unwrap(), 4000, echo);
+    assert!(world.is_tunnelled(&world.connect(v4(4000))));
+    let transfers =
+        [(4001, Way::Down), (4002, Way::Up)].map(|(port, way)| Transfer::start(&world, port, way));
+    cable(&world, cut);
+    for side in Side::BOTH {
+        world.wait_peer(side, "down");
+    }
+    // A destination known to be up, so that nothing but the peer's state
+    // can send the connection direct.
+    let from = SocketAddr::from(([10, 1, 0, 2], 44_000));
+    let attempt = world.client(|| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&from.into()).unwrap();
+        socket.connect_timeout(&v4(4000).into(), Duration::from_millis(500))
+    });
+    assert!(attempt.is_err(), "connected across a cut link");
+    let event = world.direct_event(Side::A, from).unwrap();
+    assert_eq!(event["reason"], "peer-down", "{event}");
+    for transfer in &transfers {
+        assert!(world.is_tunnelled(&transfer.stream), "not kept");
+    }
+    cable(&world, heal);
+    for side in Side::BOTH {
+        world.wait_peer(side, "up");
+    }
+    let mut again = world.connect(v4(4000));
+    assert!(world.is_tunnelled(&again));
+    assert_echo(&mut again, &content(1, 100_000));
+    for transfer in &transfers {
+        transfer.wait_moved(1 << 20);
+    }
+    transfers.into_iter().for_each(Transfer::finish_whole);
+    let events = world.status(Side::A)["recent"].to_string();
+    assert!(
+        events.contains("peer_down") && events.contains("peer_up"),
+        "{events}"
+    );
+    assert!(!events.contains("restarted"), "{events}");
+}
+
+#[test]
+fn invariant_7_flows_survive_a_link_that_loses_everything() {
+    survives("lossy", "link set a0 nomaster", "link set a0 master cable");
+}
+
+#[test]
+fn invariant_7_flows_survive_an_interface_that_is_down() {
+    survives("ifdown", "link set b0 down", "link set b0 up");
+}
+
+#[test]
+fn invariant_7_an_outage_beyond_resume_max_is_a_reset_at_both_ends() {
+    let short = "[tunnel]\nresume_max = '3s'";
+    let world = World::with("beyond", short, short);
+    let transfers =
+        [(4003, Way::Down), (4004, Way::Up)].map(|(port, way)| Transfer::start(&world, port, way));
+    let cut = Instant::now();
+    cable(&world, "link set a0 nomaster");
+    for transfer in transfers {
+        transfer.broken(cut, Duration::from_secs(8));
+    }
+    cable(&world, "link set a0 master cable");
+    for side in Side::BOTH {
+        world.wait_peer(side, "up");
+    }
+    let _service = Service::start(&world.lab.server().unwrap(), 4005, echo);
+    until("connections through the tunnel again", || {
+        world.is_tunnelled(&world.connect(v4(4005)))
+    });
+}
+
+#[test]
+fn an_idle_flow_survives_an_outage_it_does_not_notice() {
+    let world = World::up("idlecut");
+    let _service = Service::start(&world.lab.server().unwrap(), 4006, echo);
+    let mut stream: TcpStream = world.connect(v4(4006));
+    assert_echo(&mut stream, b"before");
+    cable(&world, "link set a0 nomaster");
+    world.wait_peer(Side::A, "down");
+    sleep(Duration::from_secs(1));
+    cable(&world, "link set a0 master cable");
+    world.wait_peer(Side::A, "up");
+    assert_echo(&mut stream, b"after");
+    assert!(world.is_tunnelled(&stream));
+}
