@@ -21,9 +21,10 @@ use crate::intercept::{Attempt, Verdict, arm_reset};
 use crate::rules::{Destination, first_match};
 use crate::session::{FlowHandle, OpenOutcome, Session};
 
-/// How long an accepted SYN may take to become a connection: the kernel
-/// gives up on the client's ACK after about a minute.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(75);
+/// How long the flow of an accepted SYN waits for the client to complete its
+/// handshake. A client on the LAN that has not gave up; should it complete all
+/// the same, its flow is opened anew.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Attempts between SYN and connection at most; beyond it they go direct.
 const PENDING_MAX: usize = 16_384;
 

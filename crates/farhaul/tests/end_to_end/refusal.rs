@@ -57,8 +57,10 @@ fn a_host_that_is_not_there_is_unreachable() {
 
 #[test]
 fn a_network_without_a_route_is_unreachable() {
-    let error = plain().try_connect("10.5.0.1:80".parse().unwrap());
-    assert_eq!(error.unwrap_err().kind(), ErrorKind::NetworkUnreachable);
+    let error = plain()
+        .try_connect("10.5.0.1:80".parse().unwrap())
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NetworkUnreachable, "{error:?}");
 }
 
 #[test]
