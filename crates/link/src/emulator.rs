@@ -40,12 +40,15 @@ struct Sending<P> {
 /// One direction of a circuit.
 ///
 /// The clock is the caller's: any origin, nanoseconds. Time that runs
-/// backwards is taken as standing still. The same profile, seed and calls
-/// give the same outputs.
+/// backwards is taken as standing still, except for arrivals: a driver that
+/// woke up late may tell a packet's true time after the fact. The same
+/// profile, seed and calls give the same outputs.
 #[derive(Debug, Clone)]
 pub struct Emulator<P: Packet> {
     profile: DirectionProfile,
     now_ns: u64,
+    /// When the latest packet arrived: none arrives before another told earlier.
+    arrival_ns: u64,
     queue: Queue<P>,
     sending: Option<Sending<P>>,
     /// When the transmitter is, or last was, free.
@@ -66,6 +69,7 @@ impl<P: Packet> Emulator<P> {
     pub fn new(profile: DirectionProfile, seed: u64) -> Self {
         Self {
             now_ns: 0,
+            arrival_ns: 0,
             queue: Queue::new(),
             sending: None,
             free: Departure::default(),
@@ -91,9 +95,12 @@ impl<P: Packet> Emulator<P> {
         &self.stats
     }
 
-    /// A packet enters.
+    /// A packet that arrived at `now_ns` enters. Where that lies before the
+    /// time of an earlier call, the packet is sent as if it had been told in
+    /// time, as far as the transmitter was free: being told late costs no rate.
     pub fn handle_packet(&mut self, now_ns: u64, packet: P) {
         self.advance(now_ns);
+        self.arrival_ns = self.arrival_ns.max(now_ns);
         let frame_bytes = packet.frame_bytes() as u64;
         self.stats.packets_in += 1;
         self.stats.bytes_in = self.stats.bytes_in.saturating_add(frame_bytes);
@@ -111,8 +118,8 @@ impl<P: Packet> Emulator<P> {
             packet,
         };
         match self.profile.rate {
-            None => self.propagate(self.now_ns, waiting),
-            Some(rate) if self.sending.is_none() => self.send(self.now_ns, rate, waiting),
+            None => self.propagate(self.arrival_ns, waiting),
+            Some(rate) if self.sending.is_none() => self.send(self.arrival_ns, rate, waiting),
             Some(rate) => self.enqueue(rate, waiting),
         }
         self.update_held(self.now_ns);

@@ -4,7 +4,8 @@
 //!
 //! With a rate, the line can hold no more than rate x delay, so the bound is
 //! computed from the profile and never bites (an emulator with a fixed line
-//! silently loses packets on fast long links). Without a rate it is a count
+//! silently loses packets on fast long links), unless the caller takes what is
+//! due more than half a second late. Without a rate it is a count
 //! of packets, with a drop cause of its own.
 
 use std::collections::VecDeque;
@@ -13,6 +14,12 @@ use crate::profile::DirectionProfile;
 
 /// Slack for the packet at the edge and for rounding.
 const SLACK_BYTES: u64 = 64 * 1024;
+/// How late the caller may take what is due before anything is dropped: on a
+/// busy machine a thread sleeps for tens of milliseconds, and what was due
+/// meanwhile is still in the line.
+const LATENESS_NS: u64 = 500_000_000;
+/// Most bytes kept for a late caller.
+const LATENESS_BYTES_MAX: u64 = 1 << 30;
 
 /// How much the line may hold.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +65,7 @@ impl<P> Line<P> {
             // Twice, because every packet may have a copy.
             Some(rate) => Bound::WireBytes(
                 rate.bytes_in(profile.delay_max_ns())
+                    .saturating_add(rate.bytes_in(LATENESS_NS).min(LATENESS_BYTES_MAX))
                     .saturating_mul(2)
                     .saturating_add(SLACK_BYTES)
                     .saturating_add(self.wire_bytes),

@@ -10,7 +10,8 @@ pub struct Drops {
     /// Lost on the wire, as the profile asks.
     pub loss: u64,
     /// The propagation line was full: the emulator's own limit, not the
-    /// circuit's. Zero unless the rate is unlimited.
+    /// circuit's. With a rate it is zero unless packets that are due are taken
+    /// more than half a second late.
     pub line: u64,
 }
 

@@ -356,6 +356,22 @@ fn a_leap_overtakes_what_is_in_flight_and_a_hold_is_overtaken() {
 }
 
 #[test]
+fn a_caller_that_is_late_loses_nothing_and_one_that_never_comes_is_bounded() {
+    // Full-size frames at exactly 1 Gbit/s, nobody takes them.
+    let gap_ns = 1514 * 8;
+    let offer = |duration_ns: u64| {
+        let mut emulator = Emulator::new(direction("gigabit"), 1);
+        for number in 0..duration_ns / gap_ns {
+            emulator.handle_packet(number * gap_ns, packet(number, 1514));
+        }
+        *emulator.stats()
+    };
+    assert_eq!(offer(400 * MS).drops.total(), 0);
+    let stats = offer(3 * S);
+    assert!(stats.drops.line > 0 && stats.line_packets < 2 * S / gap_ns);
+}
+
+#[test]
 fn without_a_rate_the_line_has_a_bound_of_its_own() {
     let (arrivals, stats) = run(direction("delay 1s in-flight 100"), 1, 150, 100, 0);
     assert_eq!((arrivals.len(), stats.drops.line), (100, 50));
@@ -449,10 +465,31 @@ fn a_clock_that_runs_backwards_stands_still() {
     emulator.handle_packet(10 * MS, packet(0, 100));
     emulator.handle_packet(0, packet(1, 100));
     drain(&mut emulator, 11 * MS, &mut arrivals);
-    assert_eq!(
-        arrivals.iter().map(|a| a.due_ns).collect::<Vec<_>>(),
-        [11 * MS, 11 * MS]
-    );
+    emulator.handle_profile(5 * MS, direction("delay 2ms"));
+    assert_eq!(emulator.poll_output(0), Output::Idle);
+    let due: Vec<u64> = arrivals.iter().map(|arrival| arrival.due_ns).collect();
+    assert_eq!(due, [11 * MS, 11 * MS]);
+}
+
+#[test]
+fn arrivals_told_late_cost_no_rate() {
+    // 1000-byte frames at 8 Mbit/s, one each millisecond: exactly the rate.
+    // The driver sleeps for 20 ms and then tells what came meanwhile, having
+    // looked for what is due in between.
+    let mut emulator = Emulator::new(direction("rate 8mbit delay 3ms queue 2p"), 1);
+    let mut arrivals = Vec::new();
+    for round in 0..50 {
+        let now_ns = (round + 1) * 20 * MS;
+        drain(&mut emulator, now_ns, &mut arrivals);
+        for number in round * 20..(round + 1) * 20 {
+            emulator.handle_packet(number * MS, packet(number, 1000));
+        }
+    }
+    drain(&mut emulator, 10 * S, &mut arrivals);
+    assert_eq!(arrivals.len(), 1000);
+    for arrival in arrivals {
+        assert_eq!(arrival.due_ns, arrival.number * MS + 4 * MS);
+    }
 }
 
 #[test]
