@@ -29,6 +29,8 @@ pub enum Reason {
     PeerPolicy,
     /// Replies do not come back through the far gateway.
     AsymmetricReturn,
+    /// The far gateway could not connect as the client; its log says why.
+    PeerTrouble,
     /// A bound is reached (`tunnel.flows_max` here or there).
     Overload,
     /// The gateway is shutting down.
@@ -37,7 +39,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the enum.
-    pub const ALL: [Reason; 9] = [
+    pub const ALL: [Reason; 10] = [
         Reason::Optimised,
         Reason::Rule,
         Reason::Bypass,
@@ -45,6 +47,7 @@ impl Reason {
         Reason::PeerDown,
         Reason::PeerPolicy,
         Reason::AsymmetricReturn,
+        Reason::PeerTrouble,
         Reason::Overload,
         Reason::Draining,
     ];
@@ -59,6 +62,7 @@ impl Reason {
             Reason::PeerDown => "peer-down",
             Reason::PeerPolicy => "peer-policy",
             Reason::AsymmetricReturn => "asymmetric-return",
+            Reason::PeerTrouble => "peer-trouble",
             Reason::Overload => "overload",
             Reason::Draining => "draining",
         }
@@ -74,6 +78,7 @@ impl Reason {
             Reason::PeerDown => "the peer is not reachable",
             Reason::PeerPolicy => "the peer does not accept this destination",
             Reason::AsymmetricReturn => "replies do not come back through the far gateway",
+            Reason::PeerTrouble => "the far gateway could not connect as the client",
             Reason::Overload => "a bound is reached",
             Reason::Draining => "a gateway is shutting down",
         }
@@ -97,6 +102,7 @@ impl Reason {
             Reason::AsymmetricReturn => Some(
                 "route the far site's replies through its gateway, or set `client_address = \"gateway\"` there",
             ),
+            Reason::PeerTrouble => Some("see the far gateway's log for what it could not do"),
             Reason::Overload => Some(
                 "raise `tunnel.flows_max` on both gateways, or find what opens so many connections",
             ),

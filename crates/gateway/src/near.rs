@@ -178,6 +178,12 @@ impl Gateway {
             .insert(key, (Instant::now(), admitted));
     }
 
+    /// The SYN went direct after all: resets what was opened for it.
+    pub(crate) fn forget(&self, attempt: Attempt) {
+        let key = (attempt.client, attempt.destination);
+        lock(&self.pending).waiting.remove(&key);
+    }
+
     fn direct(&self, attempt: Attempt, reason: Reason) -> Verdict {
         self.count_direct(reason);
         self.events.emit(Event::WentDirect {
@@ -307,7 +313,8 @@ fn unopened(why: Refusal) -> Unopened {
     match why {
         Refusal::Policy => Unopened::Direct(Reason::PeerPolicy),
         Refusal::AsymmetricReturn => Unopened::Direct(Reason::AsymmetricReturn),
-        Refusal::Overload | Refusal::Internal => Unopened::Direct(Reason::Overload),
+        Refusal::Overload => Unopened::Direct(Reason::Overload),
+        Refusal::Internal => Unopened::Direct(Reason::PeerTrouble),
         Refusal::Draining => Unopened::Direct(Reason::PeerDown),
         other => Unopened::Refused(other),
     }

@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::events::Events;
 use crate::explicit;
 use crate::gateway::{Gateway, GatewayParts};
-use crate::intercept::{BEAT_INTERVAL, GuardProgram, InterceptError, Interceptor, Taken};
+use crate::intercept::{BEAT_INTERVAL, GuardProgram, InterceptError, Interceptor, Lease, Taken};
 use crate::keys::{KeyError, PrivateKey};
 use crate::metrics::Metrics;
 use crate::operate::ReloadRequest;
@@ -247,8 +247,21 @@ impl Serving {
     fn take(&self, taken: Taken) {
         let gateway = self.gateway.clone();
         match taken {
-            Taken::Attempt { attempt, verdict } => tokio::spawn(async move {
-                let _ = verdict.send(gateway.decide(attempt).await);
+            Taken::Attempt {
+                attempt,
+                mut verdict,
+            } => tokio::spawn(async move {
+                // The interceptor stops waiting when it lets the SYN go by
+                // itself; what was being opened for it is then reset, or the
+                // far side would keep the addresses of a direct connection.
+                tokio::select! {
+                    answer = gateway.decide(attempt) => {
+                        if verdict.send(answer).is_err() {
+                            gateway.forget(attempt);
+                        }
+                    }
+                    () = verdict.closed() => {}
+                }
             }),
             Taken::Connection { attempt, stream } => tokio::spawn(async move {
                 gateway.intercepted(attempt, stream).await;
@@ -257,8 +270,19 @@ impl Serving {
     }
 
     async fn reload(&mut self) -> Result<(), String> {
-        let result = self.apply(&self.path.clone()).await;
-        self.gateway.events.emit(match &result {
+        let lease = self.interceptor.as_ref().map(Interceptor::lease);
+        let path = self.path.clone();
+        let events = self.gateway.events.clone();
+        let mut beat = tokio::time::interval(BEAT_INTERVAL);
+        let mut applying = std::pin::pin!(self.apply(&path));
+        // Files and rules may take their time; interception must not lapse.
+        let result = loop {
+            tokio::select! {
+                result = &mut applying => break result,
+                _ = beat.tick() => lease.iter().for_each(Lease::beat),
+            }
+        };
+        events.emit(match &result {
             Ok(()) => Event::Reloaded,
             Err(error) => Event::ReloadRefused {
                 error: error.clone(),
