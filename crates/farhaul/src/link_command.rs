@@ -77,9 +77,9 @@ struct Run {
     /// Capture what passes at the second interface, both ways.
     #[arg(long, value_name = "FILE")]
     pcap_b: Option<PathBuf>,
-    /// One thread for both directions instead of one for each.
+    /// A thread for each direction instead of one for both.
     #[arg(long)]
-    one_thread: bool,
+    two_threads: bool,
     /// Write the line `ready` to this open file descriptor instead of
     /// standard output once frames pass.
     #[arg(long, value_name = "N")]
@@ -164,7 +164,7 @@ impl Run {
         options.seed = self.seed;
         options.pcap_a = self.pcap_a;
         options.pcap_b = self.pcap_b;
-        options.one_thread = self.one_thread;
+        options.two_threads = self.two_threads;
         let signals = StopSignals::hold()
             .map_err(|error| Failure::failed(format!("cannot hold signals: {error}")))?;
         let folder = Path::new(SOCKET_FOLDER);

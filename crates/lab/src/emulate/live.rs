@@ -45,8 +45,8 @@ pub struct LinkOptions {
     pub pcap_b: Option<PathBuf>,
     /// Folder for the files that remember offloads to be put back.
     pub state_folder: PathBuf,
-    /// One thread for both directions instead of one for each.
-    pub one_thread: bool,
+    /// A thread for each direction instead of one for both.
+    pub two_threads: bool,
 }
 
 impl LinkOptions {
@@ -60,7 +60,7 @@ impl LinkOptions {
             pcap_a: None,
             pcap_b: None,
             state_folder: PathBuf::from(super::STATE_FOLDER),
-            one_thread: false,
+            two_threads: false,
         }
     }
 }
@@ -131,10 +131,10 @@ impl LiveLink {
                 "memory cannot be locked ({error}): departures may be late under memory pressure; CAP_IPC_LOCK allows it"
             ));
         }
-        let workers = if options.one_thread {
-            vec![vec![forward, backward]]
-        } else {
+        let workers = if options.two_threads {
             vec![vec![forward], vec![backward]]
+        } else {
+            vec![vec![forward, backward]]
         };
         let (threads, real_time) = start_threads(workers, &sender)?;
         Ok(Self {
@@ -286,6 +286,8 @@ struct End {
 /// A direction with what its thread sleeps on.
 struct Sleeper {
     direction: Direction,
+    /// Whether it wants to be woken by frames.
+    fetch: bool,
     wake: Wake,
 }
 
@@ -314,7 +316,12 @@ fn build(
         commands,
         wake: wake.clone(),
     };
-    Ok((Sleeper { direction, wake }, handle))
+    let sleeper = Sleeper {
+        direction,
+        fetch: true,
+        wake,
+    };
+    Ok((sleeper, handle))
 }
 
 /// Starts the threads and says whether they got real-time priority.
@@ -371,11 +378,13 @@ fn run(mut sleepers: Vec<Sleeper>) -> Result<(), EmulateError> {
     let clock = Clock;
     loop {
         let mut wake_ns = Some(u64::MAX);
-        for Sleeper { direction, .. } in &mut sleepers {
-            match direction.step(&clock)? {
+        for sleeper in &mut sleepers {
+            match sleeper.direction.step(&clock)? {
                 Next::GoOn => wake_ns = None,
-                Next::SleepUntil(at_ns) => wake_ns = wake_ns.map(|other| other.min(at_ns)),
-                Next::Sleep => {}
+                Next::Sleep { wake_ns: at, fetch } => {
+                    wake_ns = wake_ns.map(|other| other.min(at));
+                    sleeper.fetch = fetch;
+                }
                 Next::Stop => return Ok(()),
             }
         }
@@ -385,7 +394,8 @@ fn run(mut sleepers: Vec<Sleeper>) -> Result<(), EmulateError> {
     }
 }
 
-/// Sleeps until `wake_ns` (`u64::MAX`: for ever), a frame or a command.
+/// Sleeps until `wake_ns` (`u64::MAX`: for ever), a command or, where that is
+/// to be noticed, a frame.
 fn sleep_until(wake_ns: u64, sleepers: &[Sleeper], clock: &Clock) -> Result<(), EmulateError> {
     let left_ns = wake_ns.saturating_sub(clock.monotonic_ns());
     if left_ns == 0 {
@@ -398,8 +408,13 @@ fn sleep_until(wake_ns: u64, sleepers: &[Sleeper], clock: &Clock) -> Result<(), 
     let mut waiting: Vec<PollFd<'_>> = sleepers
         .iter()
         .flat_map(|sleeper| {
+            let notice = if sleeper.fetch {
+                PollFlags::IN
+            } else {
+                PollFlags::empty()
+            };
             [
-                PollFd::from_borrowed_fd(sleeper.direction.readable(), PollFlags::IN),
+                PollFd::from_borrowed_fd(sleeper.direction.readable(), notice),
                 PollFd::from_borrowed_fd(sleeper.wake.as_fd(), PollFlags::IN),
             ]
         })

@@ -4,9 +4,10 @@
 //! Frames come in through [packet sockets](packet_socket), are made what they
 //! would be on a wire ([`frame`]: segmentation and checksums that a sender left
 //! to its network card, VLAN tags), pass the model with the time at which the
-//! kernel received them, and leave when they are due. One real-time thread
-//! per [`direction`]; [`live`] owns both, [`control`] lets others talk to it,
+//! kernel received them, and leave when they are due. A real-time thread serves
+//! both [`direction`]s; [`live`] owns it, [`control`] lets others talk to it,
 //! [`claim`] makes sure that interfaces are as before afterwards.
+//! `docs/design/link-emulator.md` has the choices and the measurements.
 
 mod claim;
 mod clock;
