@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::numbered::receiver_overflows;
 use super::{Hosts, right_address};
 use crate::deployment::parse_json;
 use crate::error::{During, LabError};
@@ -43,11 +44,27 @@ pub(super) struct Received {
     pub(super) segment_bytes: u64,
     /// Controller the sender really had.
     pub(super) controller: Option<String>,
+    /// What the sender offered meanwhile, in Mbit/s of payload.
+    pub(super) offered_mbit: f64,
+    /// Datagrams that the receiver had no room for.
+    pub(super) overflows: u64,
 }
 
 impl Received {
     pub(super) fn mbit_per_s(&self) -> f64 {
         self.payload_bytes as f64 * 8.0 / self.seconds / 1e6
+    }
+
+    /// Why this says more about iperf3 on this machine than about the link.
+    pub(super) fn trouble(&self, expected_mbit: f64) -> Option<String> {
+        if self.overflows > 0 {
+            return Some(format!(
+                "iperf3 read too slowly: its socket overflowed {} times",
+                self.overflows
+            ));
+        }
+        (self.offered_mbit < expected_mbit)
+            .then(|| format!("iperf3 sent too slowly: {:.4} Mbit/s", self.offered_mbit))
     }
 
     pub(super) fn packets(&self) -> u64 {
@@ -58,6 +75,7 @@ impl Received {
 /// Sends from left to right for `seconds` and counts at the right.
 pub(super) fn send(hosts: &Hosts, carrier: Carrier, seconds: u64) -> Result<Received, LabError> {
     let address = right_address();
+    let overflows = receiver_overflows(&hosts.right)?;
     let mut server = Running::start(
         hosts
             .right
@@ -76,7 +94,9 @@ pub(super) fn send(hosts: &Hosts, carrier: Carrier, seconds: u64) -> Result<Rece
     let patience = Duration::from_secs(seconds) + END_PATIENCE;
     let client = Running::start(&mut client)?.finish(hosts, patience)?;
     let server = server.finish(hosts, END_PATIENCE)?;
-    read_result(&client, &server, carrier, seconds)
+    let mut received = read_result(&client, &server, carrier, seconds)?;
+    received.overflows = receiver_overflows(&hosts.right)? - overflows;
+    Ok(received)
 }
 
 fn read_result(
@@ -101,25 +121,36 @@ fn read_result(
         .pointer("/end/sender_tcp_congestion")
         .and_then(Value::as_str)
         .map(str::to_owned);
-    let (first, last) = (WARM_UP_S as f64 - 0.5, (seconds - TAIL_S) as f64 + 0.5);
-    let mut received = Received {
-        payload_bytes: 0,
-        seconds: 0.0,
-        segment_bytes,
-        controller,
-    };
-    let intervals = server.get("intervals").and_then(Value::as_array);
-    for sum in intervals.into_iter().flatten().filter_map(|i| i.get("sum")) {
-        let number = |key: &str| sum.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN);
-        if number("start") >= first && number("end") <= last {
-            received.payload_bytes += number("bytes") as u64;
-            received.seconds += number("seconds");
-        }
-    }
-    if received.payload_bytes == 0 || received.seconds <= 0.0 {
+    let (payload_bytes, counted_s) = counted(server, seconds);
+    let (offered_bytes, offered_s) = counted(client, seconds);
+    if payload_bytes == 0 || offered_s <= 0.0 {
         return Err(odd("server", "nothing arrived after the warm-up"));
     }
-    Ok(received)
+    Ok(Received {
+        payload_bytes,
+        seconds: counted_s,
+        segment_bytes,
+        controller,
+        offered_mbit: offered_bytes as f64 * 8.0 / offered_s / 1e6,
+        overflows: 0,
+    })
+}
+
+/// Bytes and duration of the whole seconds between warm-up and tail.
+fn counted(output: &Value, seconds: u64) -> (u64, f64) {
+    let (first, last) = (WARM_UP_S as f64 - 0.5, (seconds - TAIL_S) as f64 + 0.5);
+    let intervals = output.get("intervals").and_then(Value::as_array);
+    let sums = intervals.into_iter().flatten().filter_map(|i| i.get("sum"));
+    sums.fold((0, 0.0), |(bytes, duration_s), sum| {
+        let number = |key: &str| sum.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN);
+        match number("start") >= first && number("end") <= last {
+            true => (
+                bytes + number("bytes") as u64,
+                duration_s + number("seconds"),
+            ),
+            false => (bytes, duration_s),
+        }
+    })
 }
 
 fn odd(who: &str, why: &str) -> LabError {
@@ -224,13 +255,42 @@ mod tests {
     #[test]
     fn only_whole_seconds_between_warm_up_and_tail_count() {
         let server = json!({"intervals": (0..8).map(|s| interval(f64::from(s), 10u64.pow(s as u32))).collect::<Vec<_>>()});
-        let client =
-            json!({"start": {"tcp_mss_default": 1448}, "end": {"sender_tcp_congestion": "cubic"}});
+        let client = json!({
+            "start": {"tcp_mss_default": 1448},
+            "intervals": [interval(2.0, 1_000_000)],
+            "end": {"sender_tcp_congestion": "cubic"},
+        });
         // Of a test of 6 seconds, seconds 2 to 4 are counted.
         let received = read_result(&client, &server, Carrier::Tcp, 6).unwrap();
         assert_eq!(received.payload_bytes, 100 + 1_000 + 10_000);
         assert_eq!((received.seconds, received.segment_bytes), (3.0, 1448));
         assert_eq!(received.controller.as_deref(), Some("cubic"));
+        assert_eq!(received.offered_mbit, 8.0);
+    }
+
+    #[test]
+    fn a_slow_iperf3_is_not_taken_for_a_slow_link() {
+        let received = |offered_mbit, overflows| Received {
+            payload_bytes: 1,
+            seconds: 1.0,
+            segment_bytes: 1472,
+            controller: None,
+            offered_mbit,
+            overflows,
+        };
+        assert_eq!(received(10.3, 0).trouble(10.0), None);
+        assert!(
+            received(10.3, 1)
+                .trouble(10.0)
+                .unwrap()
+                .contains("overflowed 1 times")
+        );
+        assert!(
+            received(9.9, 0)
+                .trouble(10.0)
+                .unwrap()
+                .contains("9.9000 Mbit/s")
+        );
     }
 
     #[test]

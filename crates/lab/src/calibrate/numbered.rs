@@ -145,7 +145,7 @@ fn bind(address: &str) -> Result<UdpSocket, LabError> {
 }
 
 /// Datagrams that a namespace's sockets had no room for so far.
-fn receiver_overflows(namespace: &Namespace) -> Result<u64, LabError> {
+pub(super) fn receiver_overflows(namespace: &Namespace) -> Result<u64, LabError> {
     let text = namespace
         .within(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))?
         .during(|| "reading /proc/thread-self/net/snmp".to_owned())?;

@@ -171,10 +171,12 @@ fn verdict(document: &Measurement, row: &Row) -> Cell {
         .filter(|row| row.ok == Some(false))
         .map(|row| row.metric.as_str())
         .collect();
+    let remark = row.error.as_ref().map(|error| format!("; {error}"));
+    let remark = remark.unwrap_or_default();
     match (asked.is_empty(), failed.is_empty()) {
         (true, _) => "".into(),
-        (_, true) => Cell::marked("holds", Mark::Good),
-        _ => Cell::marked(failed.join(", "), Mark::Bad),
+        (_, true) => Cell::marked(format!("holds{remark}"), Mark::Good),
+        _ => Cell::marked(format!("{}{remark}", failed.join(", ")), Mark::Bad),
     }
 }
 
