@@ -103,6 +103,9 @@ struct List {
 
 #[derive(Debug, Args)]
 struct Demo {
+    /// Name of its lab.
+    #[arg(long, default_value = "demo")]
+    name: String,
     /// Fetches of each kind; more than one gives medians.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
@@ -142,7 +145,7 @@ impl LabCommand {
 impl Demo {
     fn run(self) -> Result<(), Failure> {
         let options = DemoOptions {
-            name: "demo".to_owned(),
+            name: self.name,
             program: program()?,
             repeat: self.repeat,
             seed: self.seed,

@@ -66,6 +66,74 @@ fn the_pair_carries_every_workload_whole() {
     lab.down().unwrap();
 }
 
+/// Round-trip time of the best of some pings, in milliseconds.
+fn round_trip_ms(lab: &Lab, address: &str) -> f64 {
+    let ping = ["ping", "-n", "-q", "-c", "5", "-i", "0.05", address];
+    let shown = lab.client().unwrap().exec(&ping).unwrap();
+    let times = shown.split("min/avg/max/mdev = ").nth(1).unwrap();
+    times.split('/').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_link_is_what_was_asked_for_and_changes_at_once() {
+    let options = LabOptions::new(name("link"), FARHAUL).with_link("rate 10mbit delay 30ms");
+    let mut lab = Lab::up(&options).unwrap();
+    for address in ["10.2.0.2", "fdfa:0:2::2"] {
+        let time = round_trip_ms(&lab, address);
+        assert!((60.0..80.0).contains(&time), "{time} ms to {address}");
+    }
+    lab.set_link("rate 10mbit delay 10ms").unwrap();
+    let time = round_trip_ms(&lab, "10.2.0.2");
+    assert!((20.0..40.0).contains(&time), "{time} ms after the change");
+    let stats = lab.link_stats().unwrap();
+    assert!(
+        stats["forward"]["packets_out"].as_u64().unwrap() >= 15,
+        "{stats}"
+    );
+    let again = Lab::open(lab.sandbox().name(), FARHAUL).unwrap();
+    assert_eq!(
+        again.sandbox().state().notes["link"],
+        "rate 10mbit delay 10ms"
+    );
+}
+
+#[test]
+fn a_link_in_wrong_words_is_refused_and_leaves_nothing() {
+    let name = name("words");
+    let options = LabOptions::new(&name, FARHAUL).with_link("rate 5 parsecs");
+    let error = Lab::up(&options).unwrap_err().to_string();
+    assert!(error.contains("parsecs"), "{error}");
+    assert!(!Namespace::named(format!("fh-{name}-wan")).exists());
+}
+
+#[test]
+fn an_interrupted_demo_leaves_nothing() {
+    let name = name("stop");
+    let out = std::env::temp_dir().join(&name);
+    let demo = Command::new(FARHAUL)
+        .args(["lab", "demo", "--name", &name, "--out"])
+        .arg(&out)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let client = Namespace::named(format!("fh-{name}-client"));
+    let end = Instant::now() + Duration::from_secs(30);
+    let is_fetching = || client.processes().is_ok_and(|inside| !inside.is_empty());
+    while !client.exists() || !is_fetching() {
+        assert!(Instant::now() < end, "the first fetch never began");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let process = ProcessId::of(demo.id().cast_signed()).unwrap();
+    process.signal(rustix::process::Signal::INT).unwrap();
+    let output = demo.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.ends_with("farhaul: interrupted\n"), "{said}");
+    assert!(!client.exists());
+    assert!(Lab::open(&name, FARHAUL).is_err());
+    assert!(!out.exists(), "no result of a run that was not finished");
+}
+
 #[test]
 fn a_killed_gateway_comes_back_by_restart() {
     let mut lab = Lab::up(&LabOptions::new(name("restart"), FARHAUL)).unwrap();

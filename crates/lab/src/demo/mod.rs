@@ -7,7 +7,7 @@ pub mod progress;
 pub mod results;
 pub mod servers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -71,7 +71,11 @@ pub fn run(options: &DemoOptions) -> Result<Demo, LabError> {
         link: Value::Null,
         options,
     };
-    let gateway_trouble = run.all()?;
+    let gateway_trouble = match run.all() {
+        // A signal ends other programs, too; what they then say is not the cause.
+        Err(_) if options.stop.load(Ordering::Relaxed) => return Err(LabError::Interrupted),
+        outcome => outcome?,
+    };
     measurement.rows = results::rows(&run.series);
     measurement.rows.extend(results::link_rows(&run.link));
     let path = measurement.write(&options.out)?;
@@ -79,7 +83,11 @@ pub fn run(options: &DemoOptions) -> Result<Demo, LabError> {
     if !gateway_trouble.is_empty() {
         text += &format!("\n{gateway_trouble}\n");
     }
-    text += &format!("\nall numbers: {}\n{}", path.display(), next_steps());
+    text += &format!(
+        "\nall numbers: {}\n{}",
+        path.display(),
+        next_steps(&options.program)
+    );
     Ok(Demo { measurement, text })
 }
 
@@ -96,11 +104,16 @@ fn plan(repeat: u32) -> String {
     )
 }
 
-fn next_steps() -> &'static str {
-    "\ntry next (as root):\n\
-     \x20 farhaul lab up --gateways --link \"t1 delay 250ms loss 2%\"   a link of your own, gateways running\n\
-     \x20 farhaul lab exec client -- ping -c 3 10.2.0.2             anything you like, in client or server\n\
-     \x20 farhaul lab down\n"
+fn next_steps(program: &Path) -> String {
+    // As short as it can be typed from here.
+    let here = std::env::current_dir().unwrap_or_default();
+    let farhaul = program.strip_prefix(&here).unwrap_or(program).display();
+    format!(
+        "\ntry next, as root:\n\
+         \x20 {farhaul} lab up --gateways --link \"t1 delay 250ms loss 2%\"   another link, gateways running\n\
+         \x20 {farhaul} lab exec client -- ping -c 3 10.2.0.2             anything, in client or server\n\
+         \x20 {farhaul} lab down\n"
+    )
 }
 
 /// One run in progress.
