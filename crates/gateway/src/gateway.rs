@@ -338,7 +338,7 @@ impl Gateway {
             Ok(negotiated) => negotiated,
             Err(end) => {
                 session.close(end.clone());
-                return peer.note_error(format!("no tunnel: {end:?}"));
+                return peer.note_error(format!("no tunnel: {end}"));
             }
         };
         if let Some(flows) = peer.adopt(session.clone(), negotiated) {

@@ -135,8 +135,11 @@ impl Gateway {
             name: config.name.clone(),
             state: match peer.state() {
                 State::Up => PeerState::Up,
-                State::Down => PeerState::Down,
-                State::Connecting => PeerState::Connecting,
+                // The first attempt tells; until a peer dials us there is none.
+                State::Connecting if peer.last_error().is_none() && config.address.is_some() => {
+                    PeerState::Connecting
+                }
+                State::Down | State::Connecting => PeerState::Down,
             },
             since_s: peer.since().as_secs(),
             address: current

@@ -65,11 +65,11 @@ impl Gateway {
             destination: text(&request.target),
             reason,
         });
-        let connect = connect(&request.target);
+        let connect = connect(request.client, &request.target);
         let timeout = self.config().tunnel.open_timeout;
         let server = match tokio::time::timeout(timeout, connect).await {
             Ok(Ok(server)) => server,
-            Ok(Err(error)) => return refuse(request, refusal_of(&error)).await,
+            Ok(Err(why)) => return refuse(request, why).await,
             Err(_) => return refuse(request, Refusal::TimedOut).await,
         };
         let bound = local_address(&server);
@@ -97,11 +97,30 @@ async fn splice(mut request: Request, mut server: TcpStream) -> io::Result<()> {
     disarm_reset(&server)
 }
 
-async fn connect(target: &Target) -> io::Result<TcpStream> {
-    match target {
-        Target::Address(address) => TcpStream::connect(address).await,
-        Target::Host { name, port } => TcpStream::connect((name.as_str(), *port)).await,
+/// Connects from this gateway. Its own loopback is for its own users: a proxy
+/// on the LAN must not be a way around the address a service listens on.
+async fn connect(client: SocketAddr, target: &Target) -> Result<TcpStream, Refusal> {
+    let resolved: Vec<SocketAddr> = match target {
+        Target::Address(address) => vec![*address],
+        Target::Host { name, port } => tokio::net::lookup_host((name.as_str(), *port))
+            .await
+            .map_err(|_| Refusal::NameNotFound)?
+            .collect(),
+    };
+    let is_local = client.ip().to_canonical().is_loopback();
+    let mut last = Refusal::NameNotFound;
+    for address in resolved {
+        let ip = address.ip().to_canonical();
+        if !is_local && (ip.is_loopback() || ip.is_unspecified()) {
+            last = Refusal::Policy;
+            continue;
+        }
+        match TcpStream::connect(address).await {
+            Ok(server) => return Ok(server),
+            Err(error) => last = refusal_of(&error),
+        }
     }
+    Err(last)
 }
 
 async fn refuse(request: Request, why: Refusal) {
@@ -114,7 +133,7 @@ fn refusal_of(error: &io::Error) -> Refusal {
         io::ErrorKind::HostUnreachable => Refusal::HostUnreachable,
         io::ErrorKind::NetworkUnreachable => Refusal::NetworkUnreachable,
         io::ErrorKind::TimedOut => Refusal::TimedOut,
-        _ => Refusal::NameNotFound,
+        _ => Refusal::Internal,
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn refusal(why: Refusal) -> Bytes {
         Refusal::Policy => (
             "403 Forbidden",
             "destination_ip_prohibited",
-            "the far gateway's [accept] destinations do not include it",
+            "a gateway must not lead there: a loopback address, or not in the far [accept] destinations",
         ),
         Refusal::Overload => (
             "503 Service Unavailable",

@@ -51,7 +51,10 @@ pub enum EndpointError {
     #[error("handshake with {0} failed: {1}")]
     Handshake(SocketAddr, noq::ConnectionError),
     /// Nobody answered in time.
-    #[error("{0} does not answer; is the far gateway running, and does UDP pass?")]
+    #[error(
+        "{0} does not answer; is the far gateway running, does UDP pass, and is its key still \
+         the one in peer.key? (a gateway is silent towards those who do not know its key)"
+    )]
     Silent(SocketAddr),
     /// The other side proved no key, or one that is not pinned.
     #[error("{0} presented no pinned key")]

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use farhaul_tunnel::FRAME_BYTES_HARD_MAX;
-use noq::ConnectionError;
+use noq::{ConnectionError, TransportErrorCode};
 
 use super::{Session, SessionEnd};
+
+/// The TLS alert (RFC 8446 section 6) of a verifier that does not know the key.
+const ACCESS_DENIED: u8 = 49;
 
 pub(super) async fn run(session: Arc<Session>) {
     loop {
@@ -47,6 +50,11 @@ pub(super) fn end_of(error: ConnectionError) -> SessionEnd {
         ConnectionError::Reset => SessionEnd::PeerRestarted,
         ConnectionError::TimedOut => SessionEnd::Lost,
         ConnectionError::LocallyClosed => SessionEnd::Closed,
+        ConnectionError::ConnectionClosed(close)
+            if close.error_code == TransportErrorCode::crypto(ACCESS_DENIED) =>
+        {
+            SessionEnd::KeyRefused
+        }
         ConnectionError::ApplicationClosed(close) => {
             SessionEnd::PeerClosed(String::from_utf8_lossy(&close.reason).into_owned())
         }

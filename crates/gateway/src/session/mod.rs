@@ -35,6 +35,8 @@ pub enum SessionEnd {
     PeerClosed(String),
     /// We said good-bye.
     Closed,
+    /// The peer knows another key than ours.
+    KeyRefused,
     /// The peer broke the protocol or speaks another version.
     Protocol(String),
 }
@@ -45,7 +47,7 @@ impl SessionEnd {
         match self {
             SessionEnd::Lost => ResetCode::TunnelLost,
             SessionEnd::PeerRestarted => ResetCode::PeerRestarted,
-            SessionEnd::PeerClosed(_) => ResetCode::TunnelLost,
+            SessionEnd::PeerClosed(_) | SessionEnd::KeyRefused => ResetCode::TunnelLost,
             SessionEnd::Closed => ResetCode::Admin,
             SessionEnd::Protocol(_) => ResetCode::Protocol,
         }
@@ -60,6 +62,10 @@ impl fmt::Display for SessionEnd {
             SessionEnd::PeerRestarted => f.write_str("it has restarted"),
             SessionEnd::PeerClosed(why) => write!(f, "it said good-bye ({why})"),
             SessionEnd::Closed => f.write_str("closed by this gateway"),
+            SessionEnd::KeyRefused => f.write_str(
+                "it does not accept this gateway's key; its [[peer]] block for this site must \
+                 name the key that `farhaul status` shows here",
+            ),
             SessionEnd::Protocol(what) => write!(f, "protocol error: {what}"),
         }
     }
@@ -215,6 +221,7 @@ impl Session {
             SessionEnd::Closed => "closing".to_owned(),
             SessionEnd::Lost => "lost".to_owned(),
             SessionEnd::PeerRestarted => "peer restarted".to_owned(),
+            SessionEnd::KeyRefused => "key refused".to_owned(),
         };
         self.finish(end);
         self.connection
