@@ -13,7 +13,10 @@ mod wire;
 mod world;
 
 mod connections;
+mod explicit;
 mod interception;
 mod kills;
+mod operation;
 mod outage;
 mod refusal;
+mod strangers;
