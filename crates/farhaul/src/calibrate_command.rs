@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{Args, ValueEnum};
 use farhaul_lab::calibrate::{self, CalibrateOptions, Part};
+use farhaul_lab::measurement::Row;
 use farhaul_lab::require_root;
 use farhaul_lab::table::Screen;
 
@@ -69,17 +70,23 @@ impl CalibrateCommand {
             print::out(&format!("\n{title}\n\n{}", table.render(screen)))?;
         }
         print::out(&format!("\n{}\n", path.display()))?;
-        match document
-            .rows
-            .iter()
-            .filter(|row| row.ok == Some(false))
-            .count()
-        {
-            0 => Ok(()),
-            _ if self.quick => print::out("Some rows fail; a quick run is too short to judge.\n"),
-            failed => Err(Failure::failed(format!(
+        let count = |is_counted: fn(&Row) -> bool| {
+            let rows = document.rows.iter();
+            rows.filter(|row| is_counted(row)).count()
+        };
+        let unmeasured = count(|row| row.value.is_none());
+        let failed = count(|row| row.ok == Some(false));
+        match (unmeasured, failed) {
+            (0, 0) => Ok(()),
+            (0, _) if self.quick => {
+                print::out("Some rows fail; a quick run is too short to judge.\n")
+            }
+            (0, failed) => Err(Failure::failed(format!(
                 "{failed} of {} rows do not hold; see the tables above",
                 document.rows.len()
+            ))),
+            (unmeasured, _) => Err(Failure::failed(format!(
+                "{unmeasured} rows could not be measured; see the tables above"
             ))),
         }
     }

@@ -72,3 +72,15 @@ fn no_packet_is_early_and_every_way_is_captured() {
         assert!(median <= nominal.unwrap() + 20.0, "{row}");
     }
 }
+
+#[test]
+fn what_makes_every_row_impossible_is_said_once() {
+    let output = Command::new(env!("CARGO_BIN_EXE_farhaul"))
+        .args(["lab", "calibrate", "--quick", "--name", "Bad_Name"])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(error.matches("Bad_Name").count(), 1, "{error}");
+    assert!(output.stdout.is_empty());
+}

@@ -154,11 +154,24 @@ impl Bench<'_> {
         if self.options.stop.load(Ordering::Relaxed) {
             return Err(LabError::Interrupted);
         }
-        match &outcome {
-            Ok(_) => self.progress.end("done"),
-            Err(error) => self.progress.end(&format!("failed: {error}")),
+        match outcome {
+            Ok(done) => {
+                self.progress.end("done");
+                Ok(Ok(done))
+            }
+            // No other row would do better.
+            Err(
+                error @ (LabError::AlreadyUp { .. }
+                | LabError::BadName { .. }
+                | LabError::ForeignNamespace { .. }
+                | LabError::MissingProgram { .. }
+                | LabError::NotRoot { .. }),
+            ) => Err(error),
+            Err(error) => {
+                self.progress.end(&format!("failed: {error}"));
+                Ok(Err(error))
+            }
         }
-        Ok(outcome)
     }
 
     fn one_run<T>(

@@ -109,12 +109,7 @@ fn losses(document: &Measurement) -> Table {
             row.scenario.clone().into(),
             whole("sent").into(),
             whole("lost").into(),
-            format!(
-                "{} to {}",
-                whole("interval_99_low"),
-                whole("interval_99_high")
-            )
-            .into(),
+            interval(row).into(),
             number(row.value, 4, " %").into(),
             number(detail(row, "accuracy_percent"), 2, " %").into(),
             verdict(document, row),
@@ -182,6 +177,14 @@ fn verdict(document: &Measurement, row: &Row) -> Cell {
 
 fn detail(row: &Row, key: &str) -> Option<f64> {
     row.detail.get(key).and_then(Value::as_f64)
+}
+
+fn interval(row: &Row) -> String {
+    let bound = |key: &str| detail(row, key);
+    match bound("interval_99_low").zip(bound("interval_99_high")) {
+        Some((low, high)) => format!("{low:.0} to {high:.0}"),
+        None => String::new(),
+    }
 }
 
 fn number(value: Option<f64>, decimals: usize, unit: &str) -> String {
