@@ -7,6 +7,6 @@ require_cargo
 step() { echo "== $*"; as_builder "$@"; }
 step cargo fmt --all --check
 step cargo clippy --workspace --all-targets -- -D warnings
-step cargo test --quiet -p farhaul --test layering
+step cargo test --quiet -p farhaul --test layering --test style
 step env RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet
 echo "all checks passed"
