@@ -219,10 +219,8 @@ impl Serving {
         loop {
             tokio::select! {
                 _ = beat.tick() => self.beat(),
-                taken = self.taken.recv() => match taken {
-                    Some(taken) => self.take(taken),
-                    None => std::future::pending().await,
-                },
+                // Ends at once where nothing is intercepted.
+                Some(taken) = self.taken.recv() => self.take(taken),
                 Some(request) = self.requests.recv() => {
                     tokio::spawn(self.gateway.clone().requested(request));
                 }
