@@ -13,10 +13,12 @@ mod wire;
 mod world;
 
 mod connections;
+mod crowd;
 mod explicit;
 mod interception;
 mod kills;
 mod operation;
 mod outage;
 mod refusal;
+mod start_up;
 mod strangers;
