@@ -17,6 +17,7 @@ mod crowd;
 mod explicit;
 mod interception;
 mod kills;
+mod long_link;
 mod operation;
 mod outage;
 mod refusal;
