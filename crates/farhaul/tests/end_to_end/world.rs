@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -45,7 +46,10 @@ impl World {
     /// The network alone.
     pub fn bare(link: Option<&str>, test: &str) -> Self {
         require_root("the end-to-end tests").unwrap();
-        let name = format!("e{}-{test}", std::process::id());
+        // A shared one may be on its way down while the next comes up.
+        static WORLDS: AtomicU32 = AtomicU32::new(0);
+        let number = WORLDS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("e{}-{test}-{number}", std::process::id());
         let mut options = LabOptions::new(name, FARHAUL);
         options.link = link.map(str::to_owned);
         Self {
