@@ -13,7 +13,7 @@ use crate::deployment::parse_json;
 use crate::error::{During, LabError};
 
 /// Seconds at the start that are not counted: slow start, filling of queues.
-pub(super) const WARM_UP_S: u64 = 2;
+pub(super) const WARM_UP_S: u64 = 5;
 /// Seconds at the end that are not counted: the sender stops meanwhile.
 pub(super) const TAIL_S: u64 = 1;
 

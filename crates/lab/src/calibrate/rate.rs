@@ -16,7 +16,7 @@ use crate::measurement::{Op, Row};
 
 /// Packets that make a row, unless it lasts [`WINDOW_S_MAX`].
 const PACKETS_MIN: u64 = 1_500;
-const WINDOW_S_MIN: u64 = 6;
+const WINDOW_S_MIN: u64 = 10;
 const WINDOW_S_MAX: u64 = 120;
 const WINDOW_S_QUICK: u64 = 3;
 
