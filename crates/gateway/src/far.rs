@@ -33,7 +33,7 @@ impl Gateway {
             reason: Reason::Optimised,
             facing: Facing::Server,
         };
-        if self.is_draining() {
+        if self.has_drained() {
             return incoming.refuse(&session, Refusal::Draining);
         }
         let Ok(entry) = self.flows.enter(info) else {

@@ -2,7 +2,7 @@
 //! peers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
 use farhaul_tunnel::{Hello, Limits, PROTOCOL_VERSIONS, Side, Target};
@@ -27,6 +27,8 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 const REDIAL: Duration = Duration::from_secs(1);
 /// How often peers are reviewed; adds at most this to detection.
 const REVIEW: Duration = Duration::from_millis(200);
+/// After this long all peers know that we shut down: a round trip and more.
+const DRAIN_KNOWN: Duration = Duration::from_secs(1);
 /// Handshakes under way at most; dialers beyond it try again.
 const HANDSHAKES_MAX: usize = 64;
 
@@ -39,7 +41,7 @@ pub struct Gateway {
     instance: u128,
     pub(crate) started: Instant,
     pub(crate) bypass: AtomicBool,
-    draining: AtomicBool,
+    draining: OnceLock<Instant>,
     pub(crate) intercept_problem: Mutex<Option<String>>,
     pub(crate) asymmetric_returns: AtomicU64,
     pub(crate) direct_since_start: AtomicU64,
@@ -95,7 +97,7 @@ impl Gateway {
             instance: rand_instance(),
             started: Instant::now(),
             bypass: AtomicBool::new(false),
-            draining: AtomicBool::new(false),
+            draining: OnceLock::new(),
             intercept_problem: Mutex::default(),
             asymmetric_returns: AtomicU64::new(0),
             direct_since_start: AtomicU64::new(0),
@@ -146,7 +148,11 @@ impl Gateway {
 
     /// Sends new connections direct from now on; returns the flows alive.
     pub fn drain(&self) -> usize {
-        self.draining.store(true, Ordering::Relaxed);
+        let _ = self.draining.set(Instant::now());
+        for peer in self.peers() {
+            let tunnels = peer.tunnels();
+            tunnels.iter().for_each(|(session, _)| session.drain());
+        }
         self.flows.len()
     }
 
@@ -190,7 +196,14 @@ impl Gateway {
 
     /// Whether the gateway is shutting down.
     pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+        self.draining.get().is_some()
+    }
+
+    /// Whether peers must know by now that we shut down. Until then they may
+    /// have accepted clients in our name, and those are still served.
+    pub(crate) fn has_drained(&self) -> bool {
+        let since = self.draining.get();
+        since.is_some_and(|since| since.elapsed() > DRAIN_KNOWN)
     }
 
     /// The peer with the longest prefix over the destination. A name is known
@@ -347,6 +360,9 @@ impl Gateway {
                 peer: name,
                 flows: flows as u64,
             });
+        }
+        if self.is_draining() {
+            session.drain();
         }
         if peer.tunnels().len() > 1 {
             // The handshake went through, so the older tunnels' path works

@@ -224,7 +224,10 @@ impl Gateway {
             return Way::Direct(Reason::NoPeer);
         };
         let Some(session) = peer.tunnel(config.tunnel.dead_after) else {
-            return Way::Direct(Reason::PeerDown);
+            return Way::Direct(match peer.is_draining(config.tunnel.dead_after) {
+                true => Reason::Draining,
+                false => Reason::PeerDown,
+            });
         };
         if self.flows.is_full() {
             return Way::Direct(Reason::Overload);
@@ -315,7 +318,7 @@ fn unopened(why: Refusal) -> Unopened {
         Refusal::AsymmetricReturn => Unopened::Direct(Reason::AsymmetricReturn),
         Refusal::Overload => Unopened::Direct(Reason::Overload),
         Refusal::Internal => Unopened::Direct(Reason::PeerTrouble),
-        Refusal::Draining => Unopened::Direct(Reason::PeerDown),
+        Refusal::Draining => Unopened::Direct(Reason::Draining),
         other => Unopened::Refused(other),
     }
 }

@@ -99,15 +99,27 @@ impl Peer {
         self.changed.notify_one();
     }
 
-    /// The tunnel new flows use: the newest that was heard within `dead_after`.
+    /// The tunnel new flows use: the newest that was heard within `dead_after`,
+    /// unless the peer shuts down.
     pub fn tunnel(&self, dead_after: Duration) -> Option<Arc<Session>> {
+        self.heard(dead_after)
+            .filter(|session| !session.is_peer_draining())
+    }
+
+    /// Whether the peer is there but takes no new flows.
+    pub fn is_draining(&self, dead_after: Duration) -> bool {
+        self.heard(dead_after)
+            .is_some_and(|session| session.is_peer_draining())
+    }
+
+    fn heard(&self, dead_after: Duration) -> Option<Arc<Session>> {
         let tunnels = lock(&self.tunnels);
-        let usable =
+        let heard =
             |tunnel: &&Tunnel| !tunnel.session.is_over() && tunnel.session.silence() < dead_after;
         tunnels
             .iter()
             .rev()
-            .find(usable)
+            .find(heard)
             .map(|tunnel| tunnel.session.clone())
     }
 
@@ -162,6 +174,7 @@ impl Peer {
                 let end = lock(&self.last_end).take();
                 let why = match end.filter(|_| lock(&self.tunnels).is_empty()) {
                     Some(end) => end.to_string(),
+                    None if self.is_draining(dead_after) => "it shuts down".to_owned(),
                     None => format!("silent for {} ms", dead_after.as_millis()),
                 };
                 Some(Change::Down(why))
@@ -243,7 +256,7 @@ impl Peer {
             .config
             .read()
             .unwrap_or_else(|poison| poison.into_inner());
-        config.address.is_some() && config.dial != Dial::Peer && self.tunnel(dead_after).is_none()
+        config.address.is_some() && config.dial != Dial::Peer && self.heard(dead_after).is_none()
     }
 
     /// Remembers why there is no tunnel, for `farhaul status`.

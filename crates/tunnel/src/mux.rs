@@ -43,6 +43,8 @@ pub enum Event {
         /// Between handing out the PING and handing in the PONG, nanoseconds.
         rtt_ns: u64,
     },
+    /// The peer shuts down; what it is asked to open from now on it may refuse. Once per tunnel.
+    Draining,
     /// The peer opened a flow: answer it. Its first bytes may be readable already.
     Incoming(FlowId, OpenRequest),
     /// Our flow was accepted.
@@ -120,6 +122,9 @@ pub struct Mux {
     pool: Pool,
     schedule: Schedule,
     events: VecDeque<Event>,
+    /// The peer is to be told that we shut down.
+    drain_due: bool,
+    is_peer_draining: bool,
     /// A PING to be sent; an unsent one says nothing that a newer one does not.
     ping_due: Option<u64>,
     /// Nonce and sending time of PINGs not answered yet.
@@ -156,6 +161,8 @@ impl Mux {
             pool: Pool::new(limits.peer_window_bytes_max),
             schedule: Schedule::default(),
             events: VecDeque::new(),
+            drain_due: false,
+            is_peer_draining: false,
             ping_due: None,
             pings: VecDeque::new(),
             next_nonce: 0,
@@ -296,6 +303,12 @@ impl Mux {
         nonce
     }
 
+    /// Tells the peer to open its flows elsewhere; [`Event::Draining`] follows over there. Nothing
+    /// else changes.
+    pub fn drain(&mut self) {
+        self.drain_due = true;
+    }
+
     /// Changes the size at which frames are cut from now on, bytes; brought into 1 KiB to 256 KiB.
     pub fn set_frame_bytes_max(&mut self, frame_bytes: usize) {
         self.limits.frame_bytes_max = clamp_frame_bytes(frame_bytes);
@@ -317,7 +330,8 @@ impl Mux {
     #[must_use]
     pub fn has_transmit(&self) -> bool {
         let queued = self.schedule.control_frames() + self.schedule.ring_flows();
-        self.hello_due || (self.may_send() && (queued > 0 || self.ping_due.is_some()))
+        self.hello_due
+            || (self.may_send() && (queued > 0 || self.ping_due.is_some() || self.drain_due))
     }
 
     /// Whether no flow lives and nothing waits to be sent or reported.

@@ -160,7 +160,8 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
             },
             "15 02 84000000",
         ),
-        ("optional", Frame::Optional { kind: 0x80 }, "80"),
+        ("drain", Frame::Drain, "80"),
+        ("optional", Frame::Optional { kind: 0x81 }, "81"),
     ]
 }
 
@@ -249,7 +250,9 @@ fn bytes_behind_a_frame_are_an_error_except_behind_hello() {
         let decoded = Frame::decode(longer.into());
         match frame {
             // Later versions append fields to HELLO; optional frames hold anything.
-            Frame::Hello(_) | Frame::Optional { .. } => assert_eq!(decoded, Ok(frame)),
+            Frame::Hello(_) | Frame::Drain | Frame::Optional { .. } => {
+                assert_eq!(decoded, Ok(frame))
+            }
             Frame::Data { .. } | Frame::End { .. } => assert!(decoded.is_ok()),
             _ => assert_eq!(decoded, Err(DecodeError::Trailing(1)), "{name}"),
         }

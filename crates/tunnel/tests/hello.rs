@@ -78,7 +78,7 @@ fn a_newer_peer_may_say_more_in_its_hello_and_send_frames_we_do_not_know() {
     assert_eq!(b.handle_frame(1, longer.into()), Ok(()));
     assert_eq!(b.negotiated().map(|negotiated| negotiated.version), Some(1));
     assert_eq!(
-        b.handle_frame(1, Bytes::from_static(&[0x80, 1, 2, 3])),
+        b.handle_frame(1, Bytes::from_static(&[0x81, 1, 2, 3])),
         Ok(())
     );
     assert_eq!(b.handle_frame(1, Bytes::from_static(&[0xff])), Ok(()));
@@ -88,6 +88,27 @@ fn a_newer_peer_may_say_more_in_its_hello_and_send_frames_we_do_not_know() {
         unknown,
         ProtocolError::Decode(DecodeError::UnknownType(0x7f))
     );
+}
+
+#[test]
+fn a_draining_side_says_so_once_and_flows_still_open() {
+    let mut a = mux(Side::Dialer, 1, (1, 1));
+    let mut b = mux(Side::Acceptor, 2, (1, 1));
+    assert_eq!(meet(&mut a, &mut b), Ok(()));
+    while a.poll_event().is_some() {}
+    b.drain();
+    b.drain();
+    let mut drains = 0;
+    while let Some(transmit) = b.poll_transmit(1) {
+        let frame = transmit.chunks.concat();
+        drains += usize::from(frame == [0x80]);
+        assert_eq!(a.handle_frame(1, frame.into()), Ok(()));
+    }
+    assert_eq!(drains, 1);
+    let events: Vec<_> = std::iter::from_fn(|| a.poll_event()).collect();
+    assert!(events.contains(&Event::Draining), "{events:?}");
+    assert_eq!(a.handle_frame(1, Bytes::from_static(&[0x80])), Ok(()));
+    assert_eq!(a.poll_event(), None, "said twice, heard once");
 }
 
 #[test]

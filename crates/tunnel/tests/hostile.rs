@@ -86,7 +86,8 @@ fn any_frame() -> impl Strategy<Value = Frame> {
             }
         }),
         (flow(), count()).prop_map(|(flow, limit_bytes)| Frame::Credit { flow, limit_bytes }),
-        (0x80u8..).prop_map(|kind| Frame::Optional { kind }),
+        (0x81u8..).prop_map(|kind| Frame::Optional { kind }),
+        Just(Frame::Drain),
     ]
 }
 

@@ -12,7 +12,7 @@ mod pump;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -107,6 +107,7 @@ pub struct Session {
     hello: watch::Sender<Option<Negotiated>>,
     end: watch::Sender<Option<SessionEnd>>,
     flows_cut: AtomicUsize,
+    peer_draining: AtomicBool,
     mark: Arc<AtomicU8>,
     started: Instant,
     heard_ms: AtomicU64,
@@ -146,6 +147,7 @@ impl Session {
             hello: watch::channel(None).0,
             end: watch::channel(None).0,
             flows_cut: AtomicUsize::new(0),
+            peer_draining: AtomicBool::new(false),
             mark: parts.mark,
             started: Instant::now(),
             heard_ms: AtomicU64::new(0),
@@ -182,6 +184,16 @@ impl Session {
             Ok((flow, state))
         });
         opened.map(|(flow, state)| FlowHandle::new(self.clone(), flow, state))
+    }
+
+    /// Tells the peer that we shut down and new flows should go elsewhere.
+    pub fn drain(&self) {
+        self.drive(|mux, _| mux.drain());
+    }
+
+    /// Whether the peer has said that it shuts down.
+    pub fn is_peer_draining(&self) -> bool {
+        self.peer_draining.load(Ordering::Relaxed)
     }
 
     /// How long the peer has been silent.
@@ -302,6 +314,7 @@ impl Session {
             // The round trip is read from QUIC; PING only tells the peer that
             // its hello was heard.
             Event::Pong { .. } => {}
+            Event::Draining => self.peer_draining.store(true, Ordering::Relaxed),
             Event::Opened(flow) => {
                 wake(flows.get(&flow), |state| state.answer(OpenOutcome::Opened))
             }

@@ -14,7 +14,8 @@
 //! | 13 | RESET | flow v, code 1 | both directions are over, unread data is dropped |
 //! | 14 | ANSWER | flow v, verdict 1 (0 accepted, else why refused) | frame 0 of the other direction |
 //! | 15 | CREDIT | flow v, limit v | the receiver of this frame may have sent `limit` bytes |
-//! | 80-ff | optional | anything | skipped when unknown |
+//! | 80 | DRAIN | anything | the sender shuts down: open no more flows here; those that stand go on |
+//! | 81-ff | optional | anything | skipped when unknown, as 80 is |
 //!
 //! An address is 4, four bytes, port 2; or 6, sixteen bytes, port 2. A target is an address, or
 //! 1, length 1, name, port 2. Unknown types below 80 are an error. Golden bytes of every frame are

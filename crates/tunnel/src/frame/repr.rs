@@ -16,6 +16,7 @@ const END: u8 = 0x12;
 const RESET: u8 = 0x13;
 const ANSWER: u8 = 0x14;
 const CREDIT: u8 = 0x15;
+const DRAIN: u8 = 0x80;
 
 const MAGIC: &[u8] = b"FHAU";
 const SITE_BYTES_MAX: usize = 64;
@@ -67,6 +68,8 @@ pub enum Frame {
     },
     /// How much the receiver of this frame may have sent.
     Credit { flow: FlowId, limit_bytes: u64 },
+    /// The sender shuts down: flows should be opened elsewhere.
+    Drain,
     /// An optional frame of a later version; to be skipped.
     Optional { kind: u8 },
 }
@@ -93,7 +96,8 @@ impl Frame {
                 reader.end()?;
                 Ok(Frame::Credit { flow, limit_bytes })
             }
-            OPTIONAL_TYPE_MIN.. => Ok(Frame::Optional { kind }),
+            DRAIN => Ok(Frame::Drain),
+            kind if kind >= OPTIONAL_TYPE_MIN => Ok(Frame::Optional { kind }),
             unknown => Err(DecodeError::UnknownType(unknown)),
         }
     }
@@ -140,6 +144,7 @@ impl Frame {
                 put_varint(&mut out, flow.0);
                 put_varint(&mut out, *limit_bytes);
             }
+            Frame::Drain => out.put_u8(DRAIN),
             Frame::Optional { kind } => out.put_u8(*kind),
         }
         out.freeze()

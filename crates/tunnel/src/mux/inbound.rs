@@ -51,6 +51,12 @@ impl Mux {
             Frame::Reset { flow, code } => self.on_reset(flow, code),
             Frame::Answer { flow, refusal } => self.on_answer(flow, refusal),
             Frame::Credit { flow, limit_bytes } => self.on_credit(flow, limit_bytes),
+            Frame::Drain => {
+                if !std::mem::replace(&mut self.is_peer_draining, true) {
+                    self.events.push_back(Event::Draining);
+                }
+                Ok(())
+            }
             Frame::Optional { .. } => {
                 self.stats.frames_skipped += 1;
                 Ok(())

@@ -82,6 +82,9 @@ impl Mux {
             self.pinged_ns = now_ns;
             return Some(self.ping_frame(now_ns, nonce));
         }
+        if std::mem::take(&mut self.drain_due) {
+            return Some(Transmit::control(&Frame::Drain, None, 0));
+        }
         while let Some(control) = self.schedule.pop_control() {
             if let Some(transmit) = self.control_frame(control) {
                 return Some(transmit);

@@ -258,6 +258,7 @@ impl World {
                     assert_eq!(negotiated.version, 1);
                     self.hellos[side] += 1;
                 }
+                Event::Draining => {}
                 Event::Pong { .. } => self.pongs[side] += 1,
                 Event::Incoming(id, asked) => {
                     assert_eq!(asked, request());
