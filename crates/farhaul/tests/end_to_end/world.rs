@@ -45,7 +45,7 @@ impl World {
 
     /// The network alone.
     pub fn bare(link: Option<&str>, test: &str) -> Self {
-        require_root("the end-to-end tests").unwrap();
+        require_root("the end-to-end tests").unwrap_or_else(|error| panic!("{error}"));
         // A shared one may be on its way down while the next comes up.
         static WORLDS: AtomicU32 = AtomicU32::new(0);
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
