@@ -206,7 +206,10 @@ impl SiteFlags {
             network_list,
         )?;
         let question = "Take connections from the LAN (transparent) or offer a proxy (explicit)?";
-        let mode = ask.value(self.mode, "--mode", question, Some("transparent"), mode)?;
+        // Who names a LAN interface has said which mode is meant.
+        let named = self.interface.is_some().then_some(Mode::Transparent);
+        let given = self.mode.or(named);
+        let mode = ask.value(given, "--mode", question, Some("transparent"), mode)?;
         let interfaces = match mode {
             Mode::Explicit => Vec::new(),
             Mode::Transparent => {

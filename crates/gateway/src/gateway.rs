@@ -48,6 +48,7 @@ pub struct Gateway {
     /// Connections of explicit listeners relayed outside the tunnel now.
     pub(crate) relayed: AtomicU64,
     pub(crate) reloads: mpsc::Sender<ReloadRequest>,
+    fitting: usize,
     pub(crate) events: Events,
     pub(crate) flows: Arc<FlowTable>,
     pub(crate) known_up: Mutex<KnownUp>,
@@ -66,6 +67,8 @@ pub struct GatewayParts {
     pub events: Events,
     /// Where operators' reloads go.
     pub reloads: mpsc::Sender<ReloadRequest>,
+    /// Flows that the process has descriptors for.
+    pub fitting: usize,
 }
 
 impl Gateway {
@@ -77,6 +80,7 @@ impl Gateway {
             own_key,
             events,
             reloads,
+            fitting,
         } = parts;
         endpoint
             .pinned
@@ -89,7 +93,7 @@ impl Gateway {
             .map(Arc::new)
             .collect();
         Arc::new(Self {
-            flows: Arc::new(FlowTable::new(config.tunnel.flows_max)),
+            flows: Arc::new(FlowTable::new(config.tunnel.flows_max.min(fitting))),
             config: RwLock::new(Arc::new(config)),
             peers: RwLock::new(peers),
             endpoint,
@@ -103,6 +107,7 @@ impl Gateway {
             direct_since_start: AtomicU64::new(0),
             relayed: AtomicU64::new(0),
             reloads,
+            fitting,
             events,
             known_up: Mutex::default(),
             pending: Mutex::default(),
@@ -115,7 +120,8 @@ impl Gateway {
         self.endpoint
             .pinned
             .replace(config.peers.iter().map(|peer| peer.key));
-        self.flows.set_max(config.tunnel.flows_max);
+        self.flows
+            .set_max(config.tunnel.flows_max.min(self.fitting));
         self.events.set_log(config.log);
         let old = self.peers();
         let mut added = Vec::new();

@@ -11,6 +11,7 @@
 
 pub mod admin;
 pub mod config;
+mod descriptors;
 pub mod dial;
 pub mod doctor;
 pub mod event;

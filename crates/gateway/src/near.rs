@@ -132,10 +132,20 @@ impl Gateway {
         entry: Entry,
         destination: Option<SocketAddr>,
     ) {
+        let dead_after = self.config().tunnel.dead_after;
         let answer = async {
-            match (flow.opened().await, destination) {
+            let outcome = tokio::select! {
+                outcome = flow.opened() => outcome,
+                // Accepted on trust, and the peer has gone since: nobody has
+                // seen the request, so the client may as well ask again.
+                () = silent(flow.session(), dead_after) => {
+                    destination.iter().for_each(|to| lock(&self.known_up).failed(*to));
+                    return FlowEnd::PeerLost;
+                }
+            };
+            match (outcome, destination) {
                 (OpenOutcome::Opened, Some(to)) => {
-                    lock(&self.known_up).answered(Instant::now(), to)
+                    lock(&self.known_up).answered(Instant::now(), to);
                 }
                 (OpenOutcome::Refused(_), Some(to)) => {
                     lock(&self.known_up).failed(to);

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 use crate::admin::{self, AdminSocket};
 use crate::config::meaning::{ClientAddress, Config, InterceptMode, Listen, Network};
 use crate::config::{LoadError, Loaded, load};
+use crate::descriptors::flows_that_fit;
 use crate::event::Event;
 use crate::events::Events;
 use crate::explicit;
@@ -132,6 +133,15 @@ fn assemble(loaded: &Loaded) -> Result<Assembled, StartError> {
     for line in loaded.warnings.to_string().lines() {
         trouble(&events, "config", line);
     }
+    let fitting = flows_that_fit();
+    if fitting < config.tunnel.flows_max {
+        let wanted = config.tunnel.flows_max;
+        let what = format!(
+            "file descriptors suffice for {fitting} flows and tunnel.flows_max is {wanted}: \
+             further connections go direct; raise the limit (LimitNOFILE, `ulimit -n`)"
+        );
+        trouble(&events, "limits", &what);
+    }
     let endpoint = Endpoint::bind(&config.tunnel, key)?;
     let (reloads, reload_requests) = mpsc::channel(4);
     let gateway = Gateway::new(GatewayParts {
@@ -140,6 +150,7 @@ fn assemble(loaded: &Loaded) -> Result<Assembled, StartError> {
         own_key,
         events,
         reloads,
+        fitting,
     });
     Ok((gateway, reload_requests, metrics))
 }

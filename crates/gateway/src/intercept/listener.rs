@@ -50,6 +50,8 @@ pub(super) fn is_transparent(stream: &TcpStream, listener: SocketAddr) -> bool {
 /// As setsockopt(2) gives them; the connection is usually gone then.
 pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    // Urgent bytes keep their place among the others; their mark is lost.
+    SockRef::from(stream).set_out_of_band_inline(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_AFTER)
         .with_interval(KEEPALIVE_EVERY);

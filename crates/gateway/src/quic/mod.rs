@@ -1,6 +1,7 @@
 //! The QUIC endpoint that carries tunnels: pinned keys, silent towards
 //! strangers, path MTU probed upwards from 1200.
 
+mod controller;
 pub mod knock;
 pub mod socket;
 pub mod tls;
@@ -9,11 +10,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use noq::congestion::Bbr3Config;
 use noq::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TokioRuntime, TransportConfig, VarInt};
 use ring::hmac;
 use thiserror::Error;
 
+use self::controller::FreshStartFactory;
 use self::knock::{Doorkeeper, IssuedIds, Knock};
 use self::socket::{Marking, TunnelSocket, Turned};
 use self::tls::PinnedKeys;
@@ -220,6 +221,6 @@ fn transport(config: &Tunnel) -> TransportConfig {
         .initial_rtt(Duration::from_millis(200))
         .mtu_discovery_config(Some(mtu))
         .datagram_receive_buffer_size(None)
-        .congestion_controller_factory(Arc::new(Bbr3Config::default()));
+        .congestion_controller_factory(Arc::new(FreshStartFactory::default()));
     transport
 }

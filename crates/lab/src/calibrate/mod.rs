@@ -37,6 +37,8 @@ use crate::topology::{LabOptions, Side};
 
 pub use report::tables;
 
+/// Departures of which the latest hundredth means something.
+const DEPARTURES_MIN: u64 = 1_000;
 /// 99 of 100 departures must be no later than this, in milliseconds.
 const LATENESS_P99_TARGET_MS: f64 = 1.0;
 
@@ -218,16 +220,23 @@ struct Lateness {
 }
 
 impl Lateness {
-    /// From `farhaul link stats --json`: the worse of the two directions.
+    /// From `farhaul link stats --json`: the worse of the two directions. One
+    /// that carried a handful of frames has a latest, but no 99 of 100.
     fn of(stats: &Value) -> Result<Self, LabError> {
-        let worse = |key: &str| {
-            let direction = |name: &str| stats.pointer(&format!("/{name}/{key}"))?.as_u64();
-            let ns = direction("forward")?.max(direction("backward")?);
-            Some(ns as f64 / 1e6)
+        let read = |name: &str| {
+            let number = |key: &str| stats.pointer(&format!("/{name}/{key}"))?.as_u64();
+            let p99_ns = match number("packets_out")? {
+                departures if departures < DEPARTURES_MIN => 0,
+                _ => number("lateness_p99_ns")?,
+            };
+            Some((p99_ns as f64 / 1e6, number("lateness_max_ns")? as f64 / 1e6))
         };
-        worse("lateness_p99_ns")
-            .zip(worse("lateness_max_ns"))
-            .map(|(p99_ms, max_ms)| Self { p99_ms, max_ms })
+        read("forward")
+            .zip(read("backward"))
+            .map(|(there, back)| Self {
+                p99_ms: there.0.max(back.0),
+                max_ms: there.1.max(back.1),
+            })
             .ok_or_else(|| LabError::Invalid {
                 what: "the output of `farhaul link stats --json`".to_owned(),
                 why: "it does not tell the lateness".to_owned(),
