@@ -254,15 +254,16 @@ mod tests {
 
     #[test]
     fn only_whole_seconds_between_warm_up_and_tail_count() {
-        let server = json!({"intervals": (0..8).map(|s| interval(f64::from(s), 10u64.pow(s as u32))).collect::<Vec<_>>()});
+        let server = json!({"intervals": (0..12).map(|s| interval(f64::from(s), 10u64.pow(s as u32))).collect::<Vec<_>>()});
         let client = json!({
             "start": {"tcp_mss_default": 1448},
-            "intervals": [interval(2.0, 1_000_000)],
+            "intervals": [interval(WARM_UP_S as f64, 1_000_000)],
             "end": {"sender_tcp_congestion": "cubic"},
         });
-        // Of a test of 6 seconds, seconds 2 to 4 are counted.
-        let received = read_result(&client, &server, Carrier::Tcp, 6).unwrap();
-        assert_eq!(received.payload_bytes, 100 + 1_000 + 10_000);
+        let seconds = WARM_UP_S + 3 + TAIL_S;
+        let received = read_result(&client, &server, Carrier::Tcp, seconds).unwrap();
+        let first = 10u64.pow(WARM_UP_S as u32);
+        assert_eq!(received.payload_bytes, first + 10 * first + 100 * first);
         assert_eq!((received.seconds, received.segment_bytes), (3.0, 1448));
         assert_eq!(received.controller.as_deref(), Some("cubic"));
         assert_eq!(received.offered_mbit, 8.0);
