@@ -127,7 +127,7 @@ fn plan(options: &CalibrateOptions) -> String {
     };
     format!(
         "Two hosts and the emulator in network namespaces ({length}). Rate: iperf3 goodput at the receiver, UDP 3 % above \
-         the rate and TCP cubic, from its second second on. Delay: ping, and captures on both hosts. Loss: numbered UDP \
+         the rate and TCP cubic, from its sixth second on. Delay: ping, and captures on both hosts. Loss: numbered UDP \
          packets counted at the receiver, exact 99 % binomial interval. Rates count Ethernet frames without preamble and FCS."
     )
 }
