@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::mem::{Discriminant, discriminant};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::broadcast;
@@ -15,6 +15,7 @@ use tokio::sync::broadcast;
 use crate::admin::status::Happened;
 use crate::config::meaning::{Level, Log};
 use crate::event::Event;
+use crate::lock::lock;
 use crate::log::{Writer, level_name, rfc3339};
 use crate::metrics::Metrics;
 
@@ -264,11 +265,6 @@ fn happened((time, event): &(SystemTime, Event)) -> Happened {
         // Plain strings and numbers always serialise.
         event: serde_json::to_value(event).unwrap_or_default(),
     }
-}
-
-/// A panic while holding one of these locks leaves nothing half-done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

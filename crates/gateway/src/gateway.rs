@@ -2,7 +2,7 @@
 //! peers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
 use farhaul_tunnel::{Hello, Limits, PROTOCOL_VERSIONS, Side, Target};
@@ -15,6 +15,7 @@ use crate::events::Events;
 use crate::flow_table::FlowTable;
 use crate::keys::PublicKey;
 use crate::known_up::KnownUp;
+use crate::lock::lock;
 use crate::near::Pending;
 use crate::operate::ReloadRequest;
 use crate::peer::{Change, Peer};
@@ -42,7 +43,6 @@ pub struct Gateway {
     pub(crate) started: Instant,
     pub(crate) bypass: AtomicBool,
     draining: OnceLock<Instant>,
-    pub(crate) intercept_problem: Mutex<Option<String>>,
     pub(crate) asymmetric_returns: AtomicU64,
     pub(crate) direct_since_start: AtomicU64,
     /// Connections of explicit listeners relayed outside the tunnel now.
@@ -102,7 +102,6 @@ impl Gateway {
             started: Instant::now(),
             bypass: AtomicBool::new(false),
             draining: OnceLock::new(),
-            intercept_problem: Mutex::default(),
             asymmetric_returns: AtomicU64::new(0),
             direct_since_start: AtomicU64::new(0),
             relayed: AtomicU64::new(0),
@@ -391,12 +390,6 @@ impl Gateway {
             lock(&self.pending).expire(Instant::now());
         }
     }
-}
-
-/// A panic in one task must not stop the others: no lock is held across a
-/// change that could be left half done.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
 /// Names this process towards peers. Should the system have no randomness to

@@ -24,6 +24,7 @@ pub mod gateway;
 pub mod intercept;
 pub mod keys;
 pub mod known_up;
+mod lock;
 pub mod log;
 pub mod metrics;
 mod near;

@@ -16,8 +16,9 @@ use crate::config::meaning::{ClientAddress, Optimise, Rule, Switch};
 use crate::event::{Event, FlowEnd, Reason};
 use crate::flow::{Facing, carry};
 use crate::flow_table::{Entry, FlowInfo};
-use crate::gateway::{Gateway, lock};
+use crate::gateway::Gateway;
 use crate::intercept::{Attempt, Verdict, arm_reset};
+use crate::lock::lock;
 use crate::rules::{Destination, first_match};
 use crate::session::{FlowHandle, OpenOutcome, Session};
 

@@ -100,7 +100,6 @@ impl Gateway {
     fn intercept_status(&self) -> InterceptStatus {
         let config = self.config();
         let transparent = config.intercept.mode == InterceptMode::Transparent;
-        let problem = crate::gateway::lock(&self.intercept_problem).clone();
         InterceptStatus {
             mode: if transparent {
                 "transparent"
@@ -109,8 +108,9 @@ impl Gateway {
             }
             .to_owned(),
             interfaces: config.intercept.interfaces.clone(),
-            active: transparent && problem.is_none() && !self.is_draining(),
-            problem,
+            active: transparent && !self.is_draining(),
+            // A gateway that cannot intercept does not start.
+            problem: None,
             listeners: config.listens.iter().map(listener).collect(),
         }
     }

@@ -8,13 +8,14 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use farhaul_tunnel::Negotiated;
 use tokio::sync::Notify;
 
 use crate::config::meaning::{self, Dial};
+use crate::lock::lock;
 use crate::session::{Session, SessionEnd};
 
 /// Whether new flows may use the peer.
@@ -291,8 +292,4 @@ impl Peer {
             .map(|t| (t.session.clone(), t.negotiated.clone()))
             .collect()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
 }

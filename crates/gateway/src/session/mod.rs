@@ -13,13 +13,15 @@ mod pump;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farhaul_tunnel::{
     Event, FlowId, Hello, Limits, Mux, Negotiated, OpenError, OpenRequest, Refusal, ResetCode, Side,
 };
 use tokio::sync::{Notify, mpsc, watch};
+
+use crate::lock::lock;
 
 use self::flow_handle::FlowState;
 pub use self::flow_handle::{FlowHandle, Incoming, OpenOutcome};
@@ -76,17 +78,17 @@ impl fmt::Display for SessionEnd {
 pub struct SessionStats {
     /// Smoothed round-trip time.
     pub rtt: Duration,
-    /// Datagram bytes sent and received, UDP payload.
+    /// Datagrams sent, bytes of UDP payload.
     pub wire_sent_bytes: u64,
-    /// See above.
+    /// Datagrams received, bytes of UDP payload.
     pub wire_received_bytes: u64,
     /// Packets the QUIC stack counted lost, of `packets_sent`.
     pub packets_lost: u64,
     /// Packets sent.
     pub packets_sent: u64,
-    /// Current datagram size.
+    /// Largest datagram the path carries, bytes of UDP payload.
     pub mtu_bytes: u16,
-    /// Congestion window.
+    /// Congestion window, bytes.
     pub window_bytes: u64,
     /// Flows alive.
     pub flows: usize,
@@ -359,12 +361,6 @@ fn wake(state: Option<&Arc<FlowState>>, action: impl FnOnce(&FlowState)) {
     if let Some(state) = state {
         action(state);
     }
-}
-
-/// A panic in another task must not take the tunnel with it: the machine's
-/// state is consistent between operations.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
 impl Incoming {
