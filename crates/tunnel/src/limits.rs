@@ -8,6 +8,9 @@ pub const RECEIVE_FLOOR_BYTES: u64 = 64 * 1024;
 /// Unsent bytes any flow may hold even when the peer as a whole is over `peer_send_buffer_bytes_max`.
 pub const SEND_FLOOR_BYTES: usize = 16 * 1024;
 
+/// The least size at which frames are cut, bytes.
+pub(crate) const FRAME_BYTES_MIN: usize = 1024;
+
 /// Bounds of one [`Mux`](crate::Mux), that is of one peer. Absurd values are brought into range by
 /// [`Limits::clamped`], which `Mux::new` applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +34,8 @@ pub struct Limits {
     pub flow_ids_ahead_max: u64,
     /// Control frames waiting to be sent at which no further flow is opened.
     pub control_frames_max: usize,
-    /// Size at which frames are cut, header included, bytes; 1 KiB to 256 KiB.
+    /// The largest size at which frames are cut, header included, bytes; 1 KiB to 256 KiB. The
+    /// tunnel's rate and the flow's class make them smaller.
     pub frame_bytes_max: usize,
 }
 
@@ -47,7 +51,7 @@ impl Default for Limits {
             flows_max: 65_536,
             flow_ids_ahead_max: 131_072,
             control_frames_max: 262_144,
-            frame_bytes_max: 64 << 10,
+            frame_bytes_max: FRAME_BYTES_HARD_MAX,
         }
     }
 }
@@ -73,5 +77,5 @@ impl Limits {
 
 /// Brings a frame size into the permitted range, bytes.
 pub(crate) fn clamp_frame_bytes(frame_bytes: usize) -> usize {
-    frame_bytes.clamp(1024, FRAME_BYTES_HARD_MAX)
+    frame_bytes.clamp(FRAME_BYTES_MIN, FRAME_BYTES_HARD_MAX)
 }

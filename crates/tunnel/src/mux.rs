@@ -9,13 +9,13 @@ use crate::credit::{Grant, Pool};
 use crate::ended::FlowSet;
 use crate::error::{FlowError, OpenError};
 use crate::flow::{
-    Flow, FlowId, FlowStats, OpenRequest, Read, ReceiveHalf, Refusal, ResetCode, SendHalf, Side,
-    Stage,
+    Class, Flow, FlowId, FlowStats, OpenRequest, Read, ReceiveHalf, Refusal, ResetCode, SendHalf,
+    Side, Stage,
 };
 use crate::frame::{DATA_HEADER_BYTES_MAX, request_problem, site_for_wire};
 use crate::hello::{Hello, Negotiated};
-use crate::limits::{Limits, SEND_FLOOR_BYTES, clamp_frame_bytes};
-use crate::schedule::{Control, Schedule, Turn};
+use crate::limits::{Limits, SEND_FLOOR_BYTES};
+use crate::schedule::{Control, FrameSizes, Habits, Rank, Schedule, Turn};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -121,6 +121,7 @@ pub struct Mux {
     seen: FlowSet,
     pool: Pool,
     schedule: Schedule,
+    sizes: FrameSizes,
     events: VecDeque<Event>,
     /// The peer is to be told that we shut down.
     drain_due: bool,
@@ -160,6 +161,7 @@ impl Mux {
             seen: FlowSet::default(),
             pool: Pool::new(limits.peer_window_bytes_max),
             schedule: Schedule::default(),
+            sizes: FrameSizes::new(limits.frame_bytes_max),
             events: VecDeque::new(),
             drain_due: false,
             is_peer_draining: false,
@@ -309,9 +311,18 @@ impl Mux {
         self.drain_due = true;
     }
 
-    /// Changes the size at which frames are cut from now on, bytes; brought into 1 KiB to 256 KiB.
+    /// Changes the largest size at which frames are cut from now on, bytes; brought into 1 KiB to
+    /// 256 KiB.
     pub fn set_frame_bytes_max(&mut self, frame_bytes: usize) {
-        self.limits.frame_bytes_max = clamp_frame_bytes(frame_bytes);
+        self.sizes.set_bytes_max(frame_bytes);
+    }
+
+    /// What the tunnel carries at present, bytes per second (0: not known), and what of a frame
+    /// fits into one packet, bytes. Frames are cut by time: bulk to 16 ms, interactive ones and
+    /// whatever is sent while they wait to 2 ms, none below one packet; 64 KiB and 16 KiB at an
+    /// unknown rate. The rate also tells how much is bulk on a slow link.
+    pub fn set_rate(&mut self, rate_bytes_s: u64, packet_bytes: usize) {
+        self.sizes.set_rate(rate_bytes_s, packet_bytes);
     }
 
     /// The next event, in the order they happened.
@@ -329,7 +340,7 @@ impl Mux {
     /// belongs to flows that are gone).
     #[must_use]
     pub fn has_transmit(&self) -> bool {
-        let queued = self.schedule.control_frames() + self.schedule.ring_flows();
+        let queued = self.schedule.control_frames() + self.schedule.ready_flows();
         self.hello_due
             || (self.may_send() && (queued > 0 || self.ping_due.is_some() || self.drain_due))
     }
@@ -355,10 +366,20 @@ impl Mux {
             receive_buffered_bytes: self.receive_held_bytes,
             window_free_bytes: self.pool.free_bytes(),
             control_frames_queued: self.schedule.control_frames() as u64,
-            flows_ready: self.schedule.ring_flows() as u64,
+            flows_ready: self.schedule.ready_flows() as u64,
             ended_ranges: self.seen.range_count() as u64,
             ..self.stats
         }
+    }
+
+    /// What the flow counts as now in the direction this side sends; never [`Class::Auto`].
+    #[must_use]
+    pub fn flow_class(&mut self, now_ns: u64, id: FlowId) -> Option<Class> {
+        let flow = self.flows.get_mut(&id)?;
+        if flow.send.buffered_bytes() == 0 && !flow.turn.is_queued() {
+            flow.turn.judge(now_ns);
+        }
+        Some(flow.turn.rank().class())
     }
 
     /// Counters of a live flow.
@@ -416,13 +437,23 @@ impl Mux {
         }
     }
 
-    fn payload_bytes_max(&self) -> usize {
-        self.limits.frame_bytes_max - DATA_HEADER_BYTES_MAX
+    /// What a frame of this class may carry now. Lower classes send small frames while a higher
+    /// one waits.
+    fn payload_bytes_max(&self, rank: Rank) -> usize {
+        let frame_bytes = match rank.is_urgent() || self.schedule.is_contended(rank) {
+            true => self.sizes.small_bytes(),
+            false => self.sizes.bulk_bytes(),
+        };
+        frame_bytes.saturating_sub(DATA_HEADER_BYTES_MAX)
     }
 
-    /// Puts the flow in the ring if it has something to send.
+    fn habits(&self) -> Habits {
+        Habits::at_rate(self.sizes.rate_bytes_s())
+    }
+
+    /// Gives the flow a place among those that send, if it has something to send.
     fn wake_sender(&mut self, id: FlowId) {
-        let payload_bytes_max = self.payload_bytes_max();
+        let payload_bytes_max = self.sizes.small_bytes();
         if let Some(flow) = self.flows.get_mut(&id)
             && flow.is_sendable(payload_bytes_max)
         {

@@ -12,6 +12,7 @@ use world::{Random, World, small_limits, tight_limits};
 enum Operation {
     Open {
         side: usize,
+        class: Class,
     },
     Write {
         side: usize,
@@ -39,6 +40,7 @@ enum Operation {
     Transmit {
         side: usize,
         frames: usize,
+        urgent: bool,
     },
     Deliver {
         side: usize,
@@ -54,13 +56,27 @@ enum Operation {
         side: usize,
         length: usize,
     },
+    Rate {
+        side: usize,
+        rate_bytes_s: u64,
+    },
+}
+
+fn class() -> impl Strategy<Value = Class> {
+    prop_oneof![
+        Just(Class::Auto),
+        Just(Class::Control),
+        Just(Class::Interactive),
+        Just(Class::Bulk),
+        Just(Class::Background),
+    ]
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
     let side = || 0usize..2;
     let flow = || 0usize..12;
     prop_oneof![
-        2 => side().prop_map(|side| Operation::Open { side }),
+        2 => (side(), class()).prop_map(|(side, class)| Operation::Open { side, class }),
         8 => (side(), flow(), 1usize..30_000)
             .prop_map(|(side, flow, length)| Operation::Write { side, flow, length }),
         2 => (side(), flow(), 1usize..4)
@@ -71,12 +87,15 @@ fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(side, flow, refuse)| Operation::Answer { side, flow, refuse }),
         8 => (side(), flow(), 1usize..20_000)
             .prop_map(|(side, flow, length)| Operation::Read { side, flow, length }),
-        10 => (side(), 1usize..8).prop_map(|(side, frames)| Operation::Transmit { side, frames }),
+        10 => (side(), 1usize..8, prop::bool::weighted(0.3))
+            .prop_map(|(side, frames, urgent)| Operation::Transmit { side, frames, urgent }),
         16 => (side(), 0usize..1000).prop_map(|(side, index)| Operation::Deliver { side, index }),
         1 => (0u64..500_000_000).prop_map(|time_ns| Operation::Wait { time_ns }),
         1 => side().prop_map(|side| Operation::Ping { side }),
         1 => (side(), 1000usize..3000)
             .prop_map(|(side, length)| Operation::FrameSize { side, length }),
+        1 => (side(), prop_oneof![Just(0), 1u64..1 << 20, Just(u64::MAX)])
+            .prop_map(|(side, rate_bytes_s)| Operation::Rate { side, rate_bytes_s }),
     ]
 }
 
@@ -86,8 +105,8 @@ fn apply(world: &mut World, operation: &Operation) {
         world.flows.keys().nth(flow % count.max(1)).copied()
     };
     match *operation {
-        Operation::Open { side } => {
-            world.open(side);
+        Operation::Open { side, class } => {
+            world.open_as(side, class);
         }
         Operation::Write { side, flow, length } => {
             if let Some(id) = pick(world, flow) {
@@ -114,9 +133,16 @@ fn apply(world: &mut World, operation: &Operation) {
                 world.read(side, id, length);
             }
         }
-        Operation::Transmit { side, frames } => {
+        Operation::Transmit {
+            side,
+            frames,
+            urgent,
+        } => {
             for _ in 0..frames {
-                world.transmit(side);
+                match urgent {
+                    true => world.transmit_urgent(side),
+                    false => world.transmit(side),
+                };
             }
         }
         Operation::Deliver { side, index } => {
@@ -127,6 +153,7 @@ fn apply(world: &mut World, operation: &Operation) {
             world.muxes[side].ping();
         }
         Operation::FrameSize { side, length } => world.muxes[side].set_frame_bytes_max(length),
+        Operation::Rate { side, rate_bytes_s } => world.muxes[side].set_rate(rate_bytes_s, 1432),
     }
     for side in 0..2 {
         world.events(side);
@@ -160,7 +187,13 @@ fn transfer(seed: u64, flow_count: usize, bytes_max: usize) -> World {
     let mut world = World::new(small_limits());
     let mut left = Vec::new();
     for _ in 0..flow_count {
-        let id = world.open(random.below(2)).unwrap_or(FlowId(0));
+        let class = [
+            Class::Auto,
+            Class::Interactive,
+            Class::Bulk,
+            Class::Background,
+        ][random.below(4)];
+        let id = world.open_as(random.below(2), class).unwrap_or(FlowId(0));
         left.push((id, [random.below(bytes_max), random.below(bytes_max)]));
     }
     for _ in 0..2_000_000 {

@@ -391,6 +391,94 @@ fn writers_that_wait_for_writable_always_get_on() {
     panic!("writers wait for ever: {left:?} {waits:?}");
 }
 
+/// What a sender holds whose applications write as much as they are let, bytes.
+fn written_by(mux: &mut Mux, flows: usize) -> u64 {
+    let chunk = Bytes::from_static(&[1; 10_000]);
+    for _ in 0..flows {
+        let Ok(flow) = mux.open(request()) else {
+            break;
+        };
+        while mux.writable_bytes(flow) >= chunk.len() {
+            mux.write(flow, chunk.clone()).unwrap();
+        }
+    }
+    mux.stats().send_buffered_bytes
+}
+
+#[test]
+fn invariant_5_a_peer_that_advertises_absurd_windows_makes_nobody_hold_more() {
+    let limits = Limits {
+        flows_max: 2000,
+        peer_send_buffer_bytes_max: 8 << 20,
+        ..Limits::default()
+    };
+    let bytes_max = (8 << 20) + 2000 * SEND_FLOOR_BYTES as u64;
+    for window in [0, 1, (1 << 62) - 1] {
+        let mut mux = Mux::new(Side::Dialer, limits.clone(), hello(1));
+        let peer = HelloFrame {
+            hello: hello(2),
+            flow_window_bytes: window,
+            flows_max: (1 << 62) - 1,
+        };
+        mux.handle_frame(1, Frame::Hello(peer).encode()).unwrap();
+        // Nothing is taken from the tunnel, as when the peer acknowledges nothing.
+        assert!(written_by(&mut mux, 3000) <= bytes_max);
+        assert_eq!(mux.stats().flows, 2000);
+        for flow in (0..2000).map(|index| FlowId(index * 2)) {
+            let limit_bytes = (1 << 62) - 1;
+            let credit = Frame::Credit { flow, limit_bytes };
+            mux.handle_frame(1, credit.encode()).unwrap();
+        }
+        let stats = mux.stats();
+        assert!(stats.send_buffered_bytes <= bytes_max && stats.flows_ready == 2000);
+        // All credit of the world: what was written goes, each flow in turn, and then no more.
+        let sent: usize = std::iter::from_fn(|| mux.poll_transmit(1))
+            .map(|transmit| transmit.frame_bytes())
+            .sum();
+        assert!(
+            sent > 28_000_000 && sent as u64 <= bytes_max + 10_000_000,
+            "{sent}"
+        );
+        assert_eq!(mux.stats().send_buffered_bytes, 0);
+    }
+}
+
+#[test]
+fn invariant_5_frames_behind_a_gap_that_never_closes_are_bounded_by_credit() {
+    let limits = small_limits();
+    let mut mux = Mux::new(Side::Acceptor, limits.clone(), hello(1));
+    let peer = HelloFrame {
+        hello: hello(2),
+        flow_window_bytes: 1 << 20,
+        flows_max: 10,
+    };
+    mux.handle_frame(1, Frame::Hello(peer).encode()).unwrap();
+    let mut held = 0;
+    for flow in (0..50).map(|index| FlowId(index * 2)) {
+        let mut number = 2; // frame 1 and the OPEN never come
+        let error = loop {
+            let payload = Bytes::from_static(&[1; 100]);
+            let data = Frame::Data {
+                flow,
+                number,
+                payload,
+            };
+            match mux.handle_frame(1, data.encode()) {
+                Ok(()) => number += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(
+            error,
+            ProtocolError::CreditExceeded { .. } | ProtocolError::AbsurdNumber { .. }
+        ));
+        let now_held = mux.stats().receive_buffered_bytes;
+        assert!(now_held - held <= limits.flow_window_bytes_initial);
+        held = now_held;
+    }
+    assert_eq!(mux.flows().count(), 0, "the application hears of none");
+}
+
 #[test]
 fn absurd_limits_are_brought_into_range() {
     let absurd = Limits {

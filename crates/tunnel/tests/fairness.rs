@@ -131,6 +131,7 @@ fn frames_are_cut_at_the_size_given_and_never_beyond_the_bound() {
         };
         let mut mux = dialer(1 << 30, limits);
         mux.set_frame_bytes_max(frame_bytes);
+        mux.set_rate(1 << 40, 1432);
         let flow = mux.open(request()).unwrap();
         mux.write(flow, vec![1; 900_000].into()).unwrap();
         mux.finish(flow);

@@ -168,6 +168,8 @@ pub enum Read {
 /// Counters of one flow, bytes unless said otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowStats {
+    /// What the flow counts as in the direction this side sends; never `Auto` for a live flow.
+    pub class: Class,
     /// Payload handed out for sending.
     pub sent_bytes: u64,
     /// Payload received, in order or not.

@@ -43,6 +43,7 @@ impl Flow {
 
     pub(crate) fn stats(&self) -> FlowStats {
         FlowStats {
+            class: self.turn.rank().class(),
             sent_bytes: self.send.sent_bytes(),
             received_bytes: self.receive.bytes_seen(),
             read_bytes: self.receive.bytes_read(),

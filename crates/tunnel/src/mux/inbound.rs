@@ -137,7 +137,7 @@ impl Mux {
         }
         flow.stage = Stage::Asked;
         flow.dscp = request.dscp;
-        flow.turn.class = request.class;
+        flow.turn.ask(request.class);
         flow.receive.head();
         self.events.push_back(Event::Incoming(id, request));
         self.tell_readable(id);

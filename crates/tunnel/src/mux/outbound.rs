@@ -1,9 +1,9 @@
 //! To the wire: the next frame.
 
 use super::{Event, Mux, PING_INTERVAL_NS, PINGS_MAX};
-use crate::flow::{FlowId, Piece};
+use crate::flow::{Class, FlowId, Piece};
 use crate::frame::{Frame, HelloFrame, data_header};
-use crate::schedule::{Control, Schedule};
+use crate::schedule::{Control, Rank};
 use bytes::Bytes;
 
 /// One frame to be written to a stream of its own, which is then finished.
@@ -11,10 +11,13 @@ use bytes::Bytes;
 pub struct Transmit {
     /// The frame's bytes: a header, then payload as it was written, not copied.
     pub chunks: Vec<Bytes>,
-    /// The stream's priority, higher first. Control frames are above all; data frames go by age, so
-    /// that retransmissions do not queue behind new data. The count starts anew after 2^31 frames;
-    /// for one round trip new frames then go before old ones, which costs nothing but delay.
+    /// The stream's priority, higher first. Control frames are above all; data frames go by class,
+    /// then by age, so that retransmissions queue neither behind new data nor before a higher class.
+    /// The count starts anew after 2^30 frames; for one round trip new frames then go before old
+    /// ones, which costs nothing but delay.
     pub priority: i32,
+    /// What the frame counts as: `Control` for control frames, never `Auto`.
+    pub class: Class,
     /// The flow it belongs to, if any.
     pub flow: Option<FlowId>,
     /// The flow's DSCP; 0 for the tunnel's own frames.
@@ -32,6 +35,7 @@ impl Transmit {
         Transmit {
             chunks: vec![frame.encode()],
             priority: i32::MAX,
+            class: Class::Control,
             flow,
             dscp,
         }
@@ -39,16 +43,27 @@ impl Transmit {
 }
 
 impl Mux {
-    /// The next frame to send, if there is one: control first, then flows in turn. Ask only while
-    /// the transport has room: what is not asked for stays here, where it can still be ordered.
+    /// The next frame to send, if there is one: control first, then the classes in their order and
+    /// with their shares, flows of a class in turn. Ask only while the transport has room: what is
+    /// not asked for stays here, where it can still be ordered.
     pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Transmit> {
+        self.poll_down_to(now_ns, Rank::Background)
+    }
+
+    /// Like [`Mux::poll_transmit`], but nothing below interactive: for a transport that has room
+    /// only before what it has been given. None also when it is a lower class's turn.
+    pub fn poll_urgent(&mut self, now_ns: u64) -> Option<Transmit> {
+        self.poll_down_to(now_ns, Rank::Interactive)
+    }
+
+    fn poll_down_to(&mut self, now_ns: u64, lowest: Rank) -> Option<Transmit> {
         if let Some(transmit) = self.poll_control(now_ns) {
             return Some(transmit);
         }
         if !self.may_send() {
             return None;
         }
-        let transmit = self.data_frame()?;
+        let transmit = self.data_frame(now_ns, lowest)?;
         self.stats.frames_sent += 1;
         Some(transmit)
     }
@@ -74,7 +89,7 @@ impl Mux {
         if !self.may_send() {
             return None;
         }
-        let has_work = self.schedule.control_frames() + self.schedule.ring_flows() > 0;
+        let has_work = self.schedule.control_frames() + self.schedule.ready_flows() > 0;
         if has_work && now_ns.saturating_sub(self.pinged_ns) >= PING_INTERVAL_NS {
             self.ping();
         }
@@ -141,38 +156,67 @@ impl Mux {
         }
     }
 
-    fn data_frame(&mut self) -> Option<Transmit> {
-        let payload_bytes_max = self.payload_bytes_max();
-        let bytes_max = self.send_bytes_max();
+    fn data_frame(&mut self, now_ns: u64, lowest: Rank) -> Option<Transmit> {
+        self.place_woken(now_ns);
         loop {
-            let id = self.schedule.front()?;
-            let Some(flow) = self.flows.get_mut(&id) else {
-                self.schedule.drop_front();
+            let (rank, id) = self.schedule.next(self.sizes.small_bytes())?;
+            if !self.flows.contains_key(&id) {
+                self.schedule.drop_front(rank);
                 continue;
-            };
-            Schedule::begin(&mut flow.turn, payload_bytes_max);
-            let held_bytes = flow.send.held_bytes();
-            let had_room = flow.send.has_room(bytes_max);
-            let Some(piece) = flow.send.take(payload_bytes_max) else {
-                self.schedule.sent(&mut flow.turn, 0, false);
-                continue;
-            };
-            let freed_bytes = held_bytes - flow.send.held_bytes();
-            let has_more = flow.is_sendable(payload_bytes_max);
-            self.schedule
-                .sent(&mut flow.turn, piece.payload_bytes, has_more);
-            if !had_room && flow.send.has_room(bytes_max) {
-                self.events.push_back(Event::Writable(id));
             }
-            let dscp = flow.dscp;
-            self.free_send_bytes(freed_bytes);
-            return Some(self.data_transmit(id, dscp, piece));
+            if rank > lowest {
+                return None;
+            }
+            if let Some(transmit) = self.take_frame(now_ns, rank, id) {
+                return Some(transmit);
+            }
         }
     }
 
-    fn data_transmit(&mut self, id: FlowId, dscp: u8, piece: Piece) -> Transmit {
+    /// Flows that were bulk when they fell silent queue as what they are now.
+    fn place_woken(&mut self, now_ns: u64) {
+        while let Some(id) = self.schedule.pop_woken() {
+            match self.flows.get_mut(&id) {
+                Some(flow) => {
+                    flow.turn.judge(now_ns);
+                    self.schedule.place(id, &flow.turn);
+                }
+                None => self.schedule.skip_woken(),
+            }
+        }
+    }
+
+    /// The next frame of the flow at the front of `rank`; None when it has nothing to send after
+    /// all.
+    fn take_frame(&mut self, now_ns: u64, rank: Rank, id: FlowId) -> Option<Transmit> {
+        let payload_bytes_max = self.payload_bytes_max(rank);
+        let (bytes_max, habits) = (self.send_bytes_max(), self.habits());
+        let flow = self.flows.get_mut(&id)?;
+        flow.turn.begin(payload_bytes_max);
+        let held_bytes = flow.send.held_bytes();
+        let had_room = flow.send.has_room(bytes_max);
+        let Some(piece) = flow.send.take(payload_bytes_max) else {
+            self.schedule.sent(rank, &mut flow.turn, 0, false);
+            return None;
+        };
+        let freed_bytes = held_bytes - flow.send.held_bytes();
+        let is_drained = flow.send.buffered_bytes() == 0;
+        flow.turn
+            .note(now_ns, piece.payload_bytes, is_drained, habits);
+        let has_more = flow.is_sendable(payload_bytes_max);
+        self.schedule
+            .sent(rank, &mut flow.turn, piece.payload_bytes, has_more);
+        if !had_room && flow.send.has_room(bytes_max) {
+            self.events.push_back(Event::Writable(id));
+        }
+        let dscp = flow.dscp;
+        self.free_send_bytes(freed_bytes);
+        Some(self.data_transmit(id, rank, dscp, piece))
+    }
+
+    fn data_transmit(&mut self, id: FlowId, rank: Rank, dscp: u8, piece: Piece) -> Transmit {
         self.stats.sent_bytes += piece.payload_bytes as u64;
-        let age = i32::try_from(self.data_frames_sent & 0x7fff_ffff).unwrap_or(i32::MAX);
+        let age = self.data_frames_sent;
         self.data_frames_sent += 1;
         let mut chunks = piece.chunks;
         chunks.insert(0, data_header(id, piece.number, piece.end_bytes));
@@ -181,7 +225,8 @@ impl Mux {
         }
         Transmit {
             chunks,
-            priority: -age,
+            priority: rank.priority(age),
+            class: rank.class(),
             flow: Some(id),
             dscp,
         }

@@ -37,11 +37,15 @@ pub fn hello(instance: u128) -> Hello {
 }
 
 pub fn request() -> OpenRequest {
+    request_as(Class::Bulk)
+}
+
+pub fn request_as(class: Class) -> OpenRequest {
     OpenRequest {
         client: "192.0.2.7:40000".parse().unwrap(),
         target: Target::Address("198.51.100.9:445".parse().unwrap()),
         keep_client_address: true,
-        class: Class::Interactive,
+        class,
         dscp: 10,
     }
 }
@@ -93,6 +97,7 @@ pub struct Direction {
 /// The model of one flow; index 0 is the dialer, 1 the acceptor, as everywhere here.
 #[derive(Debug, Default, Clone)]
 pub struct Track {
+    pub class: Class,
     /// By the side that writes.
     pub directions: [Direction; 2],
     /// The side knows the flow (it opened it or saw `Incoming`).
@@ -136,10 +141,15 @@ impl World {
     }
 
     pub fn open(&mut self, side: usize) -> Option<FlowId> {
-        let id = self.muxes[side].open(request()).ok()?;
+        self.open_as(side, Class::Bulk)
+    }
+
+    pub fn open_as(&mut self, side: usize, class: Class) -> Option<FlowId> {
+        let id = self.muxes[side].open(request_as(class)).ok()?;
         let track = self.flows.entry(id).or_default();
         assert!(!track.known[side], "flow id {id} was used twice");
         track.known[side] = true;
+        track.class = class;
         Some(id)
     }
 
@@ -229,13 +239,47 @@ impl World {
 
     /// Hands the next frame of `side` to the wire.
     pub fn transmit(&mut self, side: usize) -> bool {
-        let Some(transmit) = self.muxes[side].poll_transmit(self.now_ns) else {
+        let transmit = self.muxes[side].poll_transmit(self.now_ns);
+        self.carry(side, transmit)
+    }
+
+    /// Hands the next frame that may not wait to the wire.
+    pub fn transmit_urgent(&mut self, side: usize) -> bool {
+        let transmit = self.muxes[side].poll_urgent(self.now_ns);
+        let class = transmit.as_ref().map(|transmit| transmit.class);
+        assert!(matches!(
+            class,
+            None | Some(Class::Control | Class::Interactive)
+        ));
+        self.carry(side, transmit)
+    }
+
+    fn carry(&mut self, side: usize, transmit: Option<Transmit>) -> bool {
+        let Some(transmit) = transmit else {
             return false;
         };
+        self.check_class(side, &transmit);
         assert!(transmit.frame_bytes() <= self.limits.frame_bytes_max.max(400));
         self.wire[1 - side].push(transmit.chunks.concat().into());
         self.events(side);
         true
+    }
+
+    /// A frame goes as what its flow was opened as, or as one of the two that `auto` can be.
+    fn check_class(&self, side: usize, transmit: &Transmit) {
+        if transmit.chunks.len() == 1 && transmit.priority == i32::MAX {
+            return assert_eq!(transmit.class, Class::Control);
+        }
+        let asked = self.flows[&transmit.flow.unwrap()].class;
+        let is_right = match asked {
+            Class::Auto => matches!(transmit.class, Class::Interactive | Class::Bulk),
+            asked => transmit.class == asked,
+        };
+        assert!(
+            is_right,
+            "{asked:?} of side {side} went as {:?}",
+            transmit.class
+        );
     }
 
     /// Delivers one frame, any, to `side`.
@@ -261,8 +305,8 @@ impl World {
                 Event::Draining => {}
                 Event::Pong { .. } => self.pongs[side] += 1,
                 Event::Incoming(id, asked) => {
-                    assert_eq!(asked, request());
                     let track = self.flows.get_mut(&id).unwrap();
+                    assert_eq!(asked, request_as(track.class));
                     assert!(!track.known[side], "flow {id} came twice");
                     track.known[side] = true;
                 }
