@@ -72,6 +72,7 @@ const PURE: &[&str] = &[
     "farhaul-reduce",
     "farhaul-tunnel",
     "farhaul-optimise",
+    "farhaul-sim",
 ];
 
 /// Crates that bring clock, sockets, threads or global randomness.
