@@ -29,6 +29,7 @@
 mod credit;
 mod ended;
 mod error;
+pub mod fec;
 mod flow;
 mod frame;
 mod hello;

@@ -1,0 +1,122 @@
+//! When repairs are made: at the end of every burst of protected datagrams, and within a long one
+//! whenever half a window has gone by.
+//!
+//! What waits for the datagrams of a burst waits for the last of them, so a repair is early enough
+//! at its end; made there it covers the burst as a whole, which takes the fewest repairs. Where
+//! other datagrams follow, repairs are strewn among them: losses come in bursts.
+
+use super::adaptation::{Adaptation, Observation};
+use super::encoder::Encoder;
+use super::wire::{HEADER_BYTES, Repair};
+use super::{ROW_BYTES, WINDOW_DATAGRAMS_MAX};
+
+/// Datagrams of a long burst after which repairs are made.
+const STRETCH_DATAGRAMS: usize = WINDOW_DATAGRAMS_MAX / 2;
+/// Other datagrams between two repairs, so that a burst of losses does not take several of them.
+const GAP_DATAGRAMS: usize = 2;
+
+/// The sender's side as a whole: what is sent, what is repaired, and how much.
+#[derive(Debug, Default)]
+pub struct Protection {
+    encoder: Encoder,
+    adaptation: Adaptation,
+    /// The burst that is being sent: its datagrams, as far as repairs can cover them.
+    burst: usize,
+    /// Of these, what no repair covers yet: datagrams and rows.
+    fresh: usize,
+    fresh_rows: usize,
+    /// Rows of a datagram at most: fewer repairs could not replace it.
+    rows_of_one: usize,
+    /// Datagrams the repairs that are due cover, and how many are due.
+    covered: usize,
+    due: usize,
+    /// Datagrams sent since the last repair.
+    gap: usize,
+    made: u64,
+}
+
+impl Protection {
+    /// A datagram was sent. One that is not protected ends a burst of those that are.
+    pub fn handle_sent(&mut self, datagram: &[u8], is_protected: bool) {
+        self.adaptation.sent(datagram.len(), is_protected);
+        if !self.adaptation.is_on() {
+            (self.burst, self.due) = (0, 0);
+            self.fresh = 0;
+            return;
+        }
+        self.gap += 1;
+        if !is_protected {
+            self.plan();
+            self.burst = 0;
+            return;
+        }
+        let rows = self.encoder.push(datagram);
+        if rows == 0 {
+            return;
+        }
+        // Repairs that are still due cover what they were meant for, and what has followed.
+        self.covered += 1;
+        self.burst += 1;
+        self.fresh += 1;
+        self.fresh_rows += rows;
+        self.rows_of_one = self.rows_of_one.max(rows);
+        if self.fresh >= STRETCH_DATAGRAMS {
+            self.plan();
+        }
+    }
+
+    /// Nothing follows at once: what was sent is repaired now.
+    pub fn handle_pause(&mut self) {
+        self.plan();
+        self.burst = 0;
+        self.gap = usize::MAX;
+    }
+
+    /// Decides on the repairs of the burst so far.
+    fn plan(&mut self) {
+        if self.fresh == 0 {
+            return;
+        }
+        let wanted = self.adaptation.repairs(self.fresh, self.fresh_rows);
+        self.due += wanted.max(self.rows_of_one);
+        // A burst that goes on is covered from its beginning: later repairs help out earlier ones.
+        self.covered = self.burst.min(WINDOW_DATAGRAMS_MAX);
+        (self.fresh, self.fresh_rows, self.rows_of_one) = (0, 0, 0);
+    }
+
+    /// The next repair to be sent, if one is due and can be afforded.
+    pub fn poll_repair(&mut self) -> Option<Repair> {
+        if self.due == 0 || self.gap < GAP_DATAGRAMS {
+            return None;
+        }
+        self.due -= 1;
+        if self.gap < usize::MAX {
+            self.gap = 0;
+        }
+        let covered = self.covered.min(WINDOW_DATAGRAMS_MAX);
+        let bytes = HEADER_BYTES + 4 * covered + ROW_BYTES;
+        if !self.adaptation.spend(bytes) {
+            self.due = 0;
+            return None;
+        }
+        self.made += 1;
+        self.encoder.repair(covered)
+    }
+
+    /// Takes the counters of now; see [`Adaptation::observe`].
+    pub fn observe(&mut self, now: Observation) {
+        self.adaptation.observe(now);
+    }
+
+    /// What is known of the path, and what follows from it.
+    #[must_use]
+    pub fn adaptation(&self) -> &Adaptation {
+        &self.adaptation
+    }
+
+    /// Repairs made so far.
+    #[must_use]
+    pub fn repairs(&self) -> u64 {
+        self.made
+    }
+}
