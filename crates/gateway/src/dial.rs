@@ -19,9 +19,13 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use crate::config::meaning::Accept;
 use crate::intercept::{address_towards, prepare, time_wait};
 
-/// Silence after which we ask from our own address whether the server lives.
-/// Three SYNs (0, 1 and 3 s) have gone unanswered by then.
-const PROBE_AFTER: Duration = Duration::from_millis(3_200);
+/// Silence after which we ask from our own address whether the server is
+/// there: two SYNs have gone unanswered by then. What the network says about
+/// the client's connection it says to the client's address, not to us.
+const PROBE_AFTER: Duration = Duration::from_millis(1_500);
+/// Nothing is concluded from the probe before the client's connection has had
+/// this long: SYNs at 0, 1 and 3 s, with exponential backoff.
+const CONCLUDE_AFTER: Duration = Duration::from_millis(3_200);
 /// How long the client's connection may still come up after our own was
 /// answered: one more round trip, generously.
 const PROBE_GRACE: Duration = Duration::from_secs(1);
@@ -226,37 +230,60 @@ async fn dial_as_client(
 ) -> Result<TcpStream, DialFailure> {
     let source = Source::Client(client);
     let finish = |result: io::Result<TcpStream>| result.map_err(|error| failure(error, source));
+    let begun = Instant::now();
     let mut connecting = pin!(connect_again(destination, client));
     let patience = PROBE_AFTER.min(limit / 2);
     if let Ok(result) = timeout(patience, &mut connecting).await {
         return finish(result);
     }
-    tokio::select! {
+    let probed = tokio::select! {
         result = &mut connecting => return finish(result),
-        alive = answers_us(destination) => if alive {
-            let grace = (Instant::now() + PROBE_GRACE).min(deadline);
-            return match timeout_at(grace, connecting).await {
-                Ok(result) => finish(result),
-                Err(_elapsed) => Err(DialFailure::AsymmetricReturn { client: client.ip() }),
-            };
-        },
+        probed = probe(destination) => probed,
         () = sleep_until(deadline) => return Err(DialFailure::TimedOut),
-    }
-    match timeout_at(deadline, connecting).await {
+    };
+    let concluded = begun + CONCLUDE_AFTER;
+    let (until, verdict) = match probed {
+        Probed::Answered => (
+            concluded.max(Instant::now() + PROBE_GRACE),
+            DialFailure::AsymmetricReturn {
+                client: client.ip(),
+            },
+        ),
+        Probed::Unreachable(verdict) => (concluded, verdict),
+        Probed::Silent => (deadline, DialFailure::TimedOut),
+    };
+    match timeout_at(until.min(deadline), connecting).await {
         Ok(result) => finish(result),
-        Err(_elapsed) => Err(DialFailure::TimedOut),
+        Err(_elapsed) => Err(verdict),
     }
 }
 
-/// Whether the server answers a connection from our own address, be it with a
-/// reset. The connection is reset at once.
-async fn answers_us(destination: SocketAddr) -> bool {
+/// What a connection from our own address has met.
+enum Probed {
+    /// The server, be it with a reset.
+    Answered,
+    /// A neighbour that does not answer, or a router that knows no way.
+    Unreachable(DialFailure),
+    /// Nothing, or nothing that says anything of the server.
+    Silent,
+}
+
+/// Connects from our own address and resets the connection at once. Towards
+/// a host that is not there no segment leaves this machine: it waits for
+/// address resolution beside the client's (`docs/design/unreachable.md`).
+async fn probe(destination: SocketAddr) -> Probed {
     match connect(destination, Source::Gateway).await {
         Ok(stream) => {
             let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
-            true
+            Probed::Answered
         }
-        Err(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+        Err(error) => match failure(error, Source::Gateway) {
+            DialFailure::Refused => Probed::Answered,
+            verdict @ (DialFailure::HostUnreachable | DialFailure::NetworkUnreachable) => {
+                Probed::Unreachable(verdict)
+            }
+            _ => Probed::Silent,
+        },
     }
 }
 

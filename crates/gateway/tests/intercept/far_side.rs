@@ -12,6 +12,10 @@ use crate::role::RELAY;
 
 pub const TESTS: &[(&str, fn())] = &[
     ("dial_names_what_went_wrong", failures),
+    (
+        "dial_learns_for_a_client_that_a_host_is_not_there",
+        not_there,
+    ),
     ("dial_explains_an_asymmetric_return", asymmetric),
     ("dial_refuses_ourselves", ourselves),
     ("dial_lets_a_client_use_its_port_again", port_again),
@@ -69,6 +73,32 @@ fn failures() {
         assert!(matches!(failure, DialFailure::TimedOut), "{failure:?}");
     }
     assert!(start.elapsed() < Duration::from_millis(2500));
+    gateway.stop();
+}
+
+fn not_there() {
+    let place = Place::new();
+    let gateway = place.gateway("interfaces=");
+    place.run("r", "ip route add unreachable 10.9.0.0/24");
+    // Beyond a router of the server's network that knows no way.
+    place.run("s", "sysctl -qw net.ipv4.ip_forward=1");
+    place.run("s", "ip route add unreachable 10.8.0.0/24");
+    place.run("r", "ip route add 10.8.0.0/24 via 10.2.0.2");
+    let limit = Duration::from_secs(20);
+    let start = Instant::now();
+    for (to, client, expected) in [
+        ("10.2.0.77:80", "10.1.0.2:4000", "HostUnreachable"),
+        ("[fd02::77]:80", "[fd01::2]:4000", "HostUnreachable"),
+        ("10.8.0.1:80", "10.1.0.2:4001", "HostUnreachable"),
+        ("10.9.0.1:80", "10.1.0.2:4002", "HostUnreachable"),
+        ("10.77.0.1:80", "10.1.0.2:4003", "NetworkUnreachable"),
+    ] {
+        let client = Source::Client(client.parse().unwrap());
+        let failure = dialled(&place, to.parse().unwrap(), client, limit).unwrap_err();
+        assert_eq!(format!("{failure:?}"), expected, "{to}");
+    }
+    // Each on its own would have taken the whole limit.
+    assert!(start.elapsed() < limit, "{:?}", start.elapsed());
     gateway.stop();
 }
 
