@@ -347,6 +347,7 @@ impl Gateway {
                 ..Limits::default()
             },
             mark,
+            keep_alive: config.tunnel.keep_alive,
         });
         let negotiated = tokio::select! {
             greeting = session.greeted() => greeting,

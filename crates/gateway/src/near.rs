@@ -77,7 +77,9 @@ impl Gateway {
             Way::Tunnel(route) => route,
             Way::Direct(reason) => return self.direct(attempt, reason),
         };
-        if lock(&self.known_up).contains(Instant::now(), attempt.destination) {
+        // A peer that may be gone is asked, however well the server is known.
+        let is_known_up = lock(&self.known_up).contains(Instant::now(), attempt.destination);
+        if is_known_up && route.session.is_lively() {
             self.expect(attempt, Admitted::Early(route));
             return Verdict::Proxy;
         }

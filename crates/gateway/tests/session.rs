@@ -52,6 +52,7 @@ fn start(connection: noq::Connection, side: Side, instance: u128, endpoint: Endp
         },
         limits: Limits::default(),
         mark: Arc::default(),
+        keep_alive: tunnel_config().keep_alive,
     });
     End {
         endpoint,

@@ -1,5 +1,6 @@
 //! The link between two healthy gateways is cut and comes back.
 
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,6 +15,11 @@ use crate::world::{World, until, v4};
 /// Cuts the cable of a world without emulator and puts it back.
 fn cable(world: &World, how: &str) {
     world.lab.namespace("wan").unwrap().ip(how).unwrap();
+}
+
+/// Whether the client's SYN is answered within `patience`.
+fn accepted(world: &World, patience: Duration) -> bool {
+    world.client(|| TcpStream::connect_timeout(&v4(4007), patience).is_ok())
 }
 
 fn survives(test: &str, cut: &str, heal: &str) {
@@ -103,4 +109,32 @@ fn an_idle_flow_survives_an_outage_it_does_not_notice() {
     world.wait_peer(Side::A, "up");
     assert_echo(&mut stream, b"after");
     assert!(world.is_tunnelled(&stream));
+}
+
+#[test]
+fn what_a_silent_peer_was_trusted_with_is_reset_and_it_is_not_trusted_for_long() {
+    // Slow enough for a busy machine to act between the steps.
+    let slow = "[tunnel]\nkeep_alive = '2s'\ndead_after = '10s'";
+    let world = World::with("trust", slow, slow);
+    let _service = Service::start(&world.lab.server().unwrap(), 4007, echo);
+    // Known to be up from here on, and the peer just heard.
+    let mut kept = world.connect(v4(4007));
+    assert_echo(&mut kept, b"hello");
+    cable(&world, "link set a0 nomaster");
+    let mut trusted = world.connect(v4(4007));
+    trusted.write_all(b"anybody there?").unwrap();
+    // Long before it is declared down it is not taken at its word any more.
+    until("connections to be held", || {
+        !accepted(&world, Duration::from_millis(500))
+    });
+    assert_eq!(world.peer_state(Side::A), "up");
+    let error = trusted.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    world.wait_peer(Side::A, "down");
+    // What the far side had answered is kept all the same.
+    assert!(world.is_tunnelled(&kept));
+    cable(&world, "link set a0 master cable");
+    world.wait_peer(Side::A, "up");
+    assert_echo(&mut kept, b"still here");
+    assert!(world.is_tunnelled(&world.connect(v4(4007))));
 }

@@ -112,7 +112,8 @@ pub struct Session {
     peer_draining: AtomicBool,
     mark: Arc<AtomicU8>,
     started: Instant,
-    heard_ms: AtomicU64,
+    keep_alive: Duration,
+    silent_ms: AtomicU64,
 }
 
 /// What a tunnel is made of.
@@ -129,6 +130,8 @@ pub struct SessionParts {
     pub limits: Limits,
     /// DSCP of the tunnel's datagrams.
     pub mark: Arc<AtomicU8>,
+    /// How often each side is to be heard (`tunnel.keep_alive`).
+    pub keep_alive: Duration,
 }
 
 impl Session {
@@ -152,7 +155,8 @@ impl Session {
             peer_draining: AtomicBool::new(false),
             mark: parts.mark,
             started: Instant::now(),
-            heard_ms: AtomicU64::new(0),
+            keep_alive: parts.keep_alive,
+            silent_ms: AtomicU64::new(0),
         });
         tokio::spawn(pump::run(session.clone()));
         tokio::spawn(intake::run(session.clone()));
@@ -200,8 +204,13 @@ impl Session {
 
     /// How long the peer has been silent.
     pub fn silence(&self) -> Duration {
-        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
-        self.started.elapsed().saturating_sub(heard)
+        Duration::from_millis(self.silent_ms.load(Ordering::Relaxed))
+    }
+
+    /// Whether the peer was heard as lately as one that is alive. One that was
+    /// not may be gone, although it is too early to say so.
+    pub fn is_lively(&self) -> bool {
+        self.silence() < liveness::usual_silence(self.keep_alive)
     }
 
     /// Waits for the end.
