@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::config::meaning::Level;
+use farhaul_tunnel::Refusal;
 
 /// Why a flow goes the way it goes. The codes are stable: operators script on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -160,6 +161,38 @@ impl fmt::Display for FlowEnd {
     }
 }
 
+/// Every code of [`refusal_code`].
+pub const REFUSAL_CODES: [&str; 11] = [
+    "refused",
+    "host-unreachable",
+    "network-unreachable",
+    "timed-out",
+    "name-not-found",
+    "policy",
+    "asymmetric-return",
+    "overload",
+    "internal",
+    "draining",
+    "other",
+];
+
+/// The stable code of why a connection could not be opened.
+pub fn refusal_code(why: Refusal) -> &'static str {
+    match why {
+        Refusal::Refused => "refused",
+        Refusal::HostUnreachable => "host-unreachable",
+        Refusal::NetworkUnreachable => "network-unreachable",
+        Refusal::TimedOut => "timed-out",
+        Refusal::NameNotFound => "name-not-found",
+        Refusal::Policy => "policy",
+        Refusal::AsymmetricReturn => "asymmetric-return",
+        Refusal::Overload => "overload",
+        Refusal::Internal => "internal",
+        Refusal::Draining => "draining",
+        Refusal::Other(_) => "other",
+    }
+}
+
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
@@ -205,8 +238,8 @@ pub enum Event {
         client: SocketAddr,
         /// Server.
         destination: String,
-        /// What the far side saw.
-        refusal: String,
+        /// What the far side saw; see [`refusal_code`].
+        refusal: &'static str,
     },
     /// The tunnel to a peer stands.
     PeerUp {
@@ -450,6 +483,27 @@ mod tests {
                 format!("\"{}\"", end.code())
             );
         }
+    }
+
+    #[test]
+    fn every_refusal_has_a_code_of_its_own() {
+        let codes = [
+            Refusal::Refused,
+            Refusal::HostUnreachable,
+            Refusal::NetworkUnreachable,
+            Refusal::TimedOut,
+            Refusal::NameNotFound,
+            Refusal::Policy,
+            Refusal::AsymmetricReturn,
+            Refusal::Overload,
+            Refusal::Internal,
+            Refusal::Draining,
+            Refusal::Other(200),
+        ]
+        .map(refusal_code);
+        assert_eq!(codes, REFUSAL_CODES);
+        let distinct: std::collections::BTreeSet<_> = codes.into_iter().collect();
+        assert_eq!(distinct.len(), codes.len());
     }
 
     #[test]

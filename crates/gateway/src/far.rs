@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::config::meaning::ClientAddress;
 use crate::dial::{self, DialFailure, Source};
-use crate::event::{Event, Reason};
+use crate::event::{Event, Reason, refusal_code};
 use crate::flow::{Facing, carry};
 use crate::flow_table::FlowInfo;
 use crate::gateway::Gateway;
@@ -45,21 +45,15 @@ impl Gateway {
                 self.events.emit(Event::OpenFailed {
                     client: request.client,
                     destination: text(&request.target),
-                    refusal: format!("{why:?}"),
+                    refusal: refusal_code(why),
                 });
                 return incoming.refuse(&session, why);
             }
         };
-        self.events.emit(Event::FlowOpened {
-            flow: entry.id,
-            peer: session.peer.clone(),
-            client: request.client,
-            destination: text(&request.target),
-            rule: entry.info.rule.clone(),
-        });
+        let entry = self.announced(entry);
         let flow = incoming.accept(&session);
         let end = carry(stream, Facing::Server, Bytes::new(), &flow, &entry).await;
-        self.ended(&entry, end);
+        entry.conclude(end);
     }
 
     async fn connect(&self, request: &OpenRequest) -> Result<TcpStream, Refusal> {

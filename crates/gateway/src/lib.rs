@@ -10,6 +10,7 @@
 //! read, and [`events`] the one place they all go through.
 
 pub mod admin;
+mod announced;
 pub mod config;
 mod descriptors;
 pub mod dial;

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::admin::status::{PeerState, Status};
-use crate::event::{Event, Reason};
+use crate::event::{Event, REFUSAL_CODES, Reason};
 
 /// Most label combinations kept. Labels come from the configuration and from
 /// enums, so this is reached only by a defect.
@@ -50,7 +50,7 @@ const DIRECT: Family = counter(
 );
 const OPENS_FAILED: Family = counter(
     "farhaul_opens_failed_total",
-    "Connections the far side could not open.",
+    "Connections that could not be opened, by what the far side saw.",
 );
 const PEER_UPS: Family = counter(
     "farhaul_peer_ups_total",
@@ -141,12 +141,10 @@ impl Metrics {
         {
             metrics.add(&DIRECT, &[("reason", reason.code())], 0);
         }
-        for family in [
-            &OPENS_FAILED,
-            &PEERS_REJECTED,
-            &BYPASS_CHANGES,
-            &LOG_DROPPED,
-        ] {
+        for reason in REFUSAL_CODES {
+            metrics.add(&OPENS_FAILED, &[("reason", reason)], 0);
+        }
+        for family in [&PEERS_REJECTED, &BYPASS_CHANGES, &LOG_DROPPED] {
             metrics.add(family, &[], 0);
         }
         for result in ["ok", "refused"] {
@@ -163,7 +161,9 @@ impl Metrics {
                 self.add(&FLOWS_ENDED, &[("peer", peer), ("end", end.code())], 1);
             }
             Event::WentDirect { reason, .. } => self.add(&DIRECT, &[("reason", reason.code())], 1),
-            Event::OpenFailed { .. } => self.add(&OPENS_FAILED, &[], 1),
+            Event::OpenFailed { refusal, .. } => {
+                self.add(&OPENS_FAILED, &[("reason", refusal)], 1);
+            }
             Event::PeerUp { peer, .. } => self.add(&PEER_UPS, &[("peer", peer)], 1),
             Event::PeerDown { peer, .. } => self.add(&PEER_DOWNS, &[("peer", peer)], 1),
             Event::PeerRestarted { peer, .. } => self.add(&PEER_RESTARTS, &[("peer", peer)], 1),

@@ -12,8 +12,9 @@ use bytes::Bytes;
 use farhaul_tunnel::{OpenRequest, Refusal, ResetCode, Target};
 use tokio::net::TcpStream;
 
+use crate::announced::Announced;
 use crate::config::meaning::{ClientAddress, Optimise, Rule, Switch};
-use crate::event::{Event, FlowEnd, Reason};
+use crate::event::{Event, FlowEnd, Reason, refusal_code};
 use crate::flow::{Facing, carry};
 use crate::flow_table::{Entry, FlowInfo};
 use crate::gateway::Gateway;
@@ -46,7 +47,7 @@ pub(crate) struct Route {
 /// A SYN that was let through to our listener.
 enum Admitted {
     /// The far side is connected already.
-    Connected(FlowHandle, Entry),
+    Connected(FlowHandle, Announced),
     /// The destination is known to be up: connect when the client has sent.
     Early(Route),
 }
@@ -93,7 +94,7 @@ impl Gateway {
                 self.events.emit(Event::OpenFailed {
                     client: attempt.client,
                     destination: attempt.destination.to_string(),
-                    refusal: format!("{why:?}"),
+                    refusal: refusal_code(why),
                 });
                 verdict_of(why)
             }
@@ -106,12 +107,12 @@ impl Gateway {
         let admitted = lock(&self.pending).waiting.remove(&key);
         let opened = match admitted {
             Some((_, Admitted::Connected(flow, entry))) => Ok((flow, entry)),
-            Some((_, Admitted::Early(route))) => self.open_early(&route),
+            Some((_, Admitted::Early(route))) => self.open_on_trust(&route),
             // Let through by an earlier process or given up too soon.
             None => {
                 let target = Target::Address(attempt.destination);
                 match self.way(attempt.client, &target, attempt.dscp, ClientAddress::Keep) {
-                    Way::Tunnel(route) => self.open_early(&route),
+                    Way::Tunnel(route) => self.open_on_trust(&route),
                     Way::Direct(reason) => Err(Unopened::Direct(reason)),
                 }
             }
@@ -132,7 +133,7 @@ impl Gateway {
         stream: TcpStream,
         leftover: Bytes,
         flow: FlowHandle,
-        entry: Entry,
+        entry: Announced,
         destination: Option<SocketAddr>,
     ) {
         let dead_after = self.config().tunnel.dead_after;
@@ -163,25 +164,7 @@ impl Gateway {
             end = answer => end,
             end = carry(stream, Facing::Client, leftover, &flow, &entry) => end,
         };
-        self.ended(&entry, end);
-    }
-
-    pub(crate) fn ended(&self, entry: &Entry, end: FlowEnd) {
-        let (sent_bytes, received_bytes) = entry.bytes();
-        if let Some(peer) = self
-            .peers()
-            .iter()
-            .find(|peer| peer.config().name == entry.info.peer)
-        {
-            peer.count_payload(sent_bytes, received_bytes);
-        }
-        self.events.emit(Event::FlowEnded {
-            flow: entry.id,
-            peer: entry.info.peer.clone(),
-            end,
-            sent_bytes,
-            received_bytes,
-        });
+        entry.conclude(end);
     }
 
     fn expect(&self, attempt: Attempt, admitted: Admitted) {
@@ -264,7 +247,7 @@ impl Gateway {
     pub(crate) async fn open(
         self: &Arc<Self>,
         route: &Route,
-    ) -> Result<(FlowHandle, Entry), Unopened> {
+    ) -> Result<(FlowHandle, Announced), Unopened> {
         let (flow, entry) = self.open_early(route)?;
         let tunnel = self.config().tunnel.clone();
         let outcome = tokio::select! {
@@ -279,12 +262,18 @@ impl Gateway {
                 if let Target::Address(destination) = &route.request.target {
                     lock(&self.known_up).answered(Instant::now(), *destination);
                 }
-                Ok((flow, entry))
+                Ok((flow, self.announced(entry)))
             }
             OpenOutcome::Refused(why) => Err(unopened(why)),
             OpenOutcome::Cut(ResetCode::Admin) => Err(Unopened::Refused(Refusal::Refused)),
             OpenOutcome::Cut(_) => Err(Unopened::Direct(Reason::PeerDown)),
         }
+    }
+
+    /// Opens a flow for a client that was accepted already.
+    fn open_on_trust(self: &Arc<Self>, route: &Route) -> Result<(FlowHandle, Announced), Unopened> {
+        let (flow, entry) = self.open_early(route)?;
+        Ok((flow, self.announced(entry)))
     }
 
     /// Opens a flow without waiting: the first bytes ride with the open.
@@ -306,13 +295,6 @@ impl Gateway {
             .session
             .open(route.request.clone())
             .map_err(|_| Unopened::Direct(Reason::Overload))?;
-        self.events.emit(Event::FlowOpened {
-            flow: entry.id,
-            peer: route.peer.clone(),
-            client: route.request.client,
-            destination: text(&route.request.target),
-            rule: route.rule.clone(),
-        });
         Ok((flow, entry))
     }
 }

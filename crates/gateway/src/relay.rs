@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::config::meaning::ClientAddress;
-use crate::event::{Event, Reason};
+use crate::event::{Event, Reason, refusal_code};
 use crate::explicit::Request;
 use crate::gateway::Gateway;
 use crate::intercept::{disarm_reset, prepare};
@@ -51,7 +51,7 @@ impl Gateway {
                 self.events.emit(Event::OpenFailed {
                     client: request.client,
                     destination: text(&request.target),
-                    refusal: format!("{why:?}"),
+                    refusal: refusal_code(why),
                 });
                 request.answer.fail(request.stream, why).await;
             }

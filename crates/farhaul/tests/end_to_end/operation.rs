@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use farhaul_lab::Side;
@@ -291,24 +290,26 @@ fn what_status_and_flows_and_metrics_say_is_so() {
         status["peers"][0]["payload_sent_bytes"], 123_461,
         "kept when the flow has gone"
     );
+    for side in Side::BOTH {
+        assert_eq!(world.metric(side, "farhaul_flows_opened_total"), 2);
+        until("each end to be counted", || {
+            world.metric(side, "farhaul_flows_ended_total") == 2
+        });
+    }
     assert_metrics(&world);
 }
 
 /// Both ways to the metrics answer alike, in Prometheus' text format, and
 /// agree with the status.
 fn assert_metrics(world: &World) {
-    const ASK: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let mut unix = UnixStream::connect(world.lab.gateway_socket(Side::A)).unwrap();
-    unix.set_read_timeout(Some(HANG)).unwrap();
-    unix.write_all(ASK).unwrap();
-    let mut over_socket = String::new();
-    unix.read_to_string(&mut over_socket).unwrap();
+    let over_socket = world.metrics(Side::A);
     let namespace = world.gateway(Side::A);
     let mut tcp = namespace
         .within(|| TcpStream::connect("127.0.0.1:9464").unwrap())
         .unwrap();
     tcp.set_read_timeout(Some(HANG)).unwrap();
-    tcp.write_all(ASK).unwrap();
+    tcp.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut over_tcp = String::new();
     tcp.read_to_string(&mut over_tcp).unwrap();
     for answer in [over_socket, over_tcp] {

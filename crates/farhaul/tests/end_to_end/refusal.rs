@@ -37,7 +37,7 @@ fn refused_stays_refused() {
         }
     }
     let event = world.flows(Side::A)["recent_direct"].to_string();
-    assert!(event.contains("Refused"), "{event}");
+    assert!(event.contains(r#""refusal":"refused""#), "{event}");
     let asked_directly = |p: &crate::wire::Packet| p.protocol == TCP && p.ports.1 == 6001;
     assert!(!capture.packets().iter().any(asked_directly));
 }
@@ -61,7 +61,16 @@ fn a_host_that_is_not_there_is_unreachable() {
         assert!(took < Duration::from_secs(15), "{nobody}: {took:?}");
     }
     let event = world.flows(Side::A)["recent_direct"].to_string();
-    assert!(event.contains("HostUnreachable"), "{event}");
+    assert!(event.contains(r#""refusal":"host-unreachable""#), "{event}");
+    // They have a reason and were no flows, neither here nor there.
+    let failed = r#"farhaul_opens_failed_total{reason="host-unreachable"}"#;
+    for side in Side::BOTH {
+        let metrics = world.metrics(side);
+        assert!(metrics.contains(&format!("\n{failed} 2\n")), "{metrics}");
+        for never in ["farhaul_flows_opened_total", "farhaul_flows_ended_total"] {
+            assert_eq!(world.metric(side, never), 0, "{never}");
+        }
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! A lab with its gateway pair, asked and steered the way an operator would.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -147,6 +148,28 @@ impl World {
     /// `farhaul flows --json`.
     pub fn flows(&self, side: Side) -> Value {
         serde_json::from_str(&self.told(side, "flows --json")).unwrap()
+    }
+
+    /// What `/metrics` says over the admin socket, head included.
+    pub fn metrics(&self, side: Side) -> String {
+        let mut socket = UnixStream::connect(self.lab.gateway_socket(side)).unwrap();
+        socket.set_read_timeout(Some(HANG)).unwrap();
+        socket
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// The sum of all series of a counter or gauge.
+    pub fn metric(&self, side: Side, name: &str) -> u64 {
+        let text = self.metrics(side);
+        let series = text.lines().filter_map(|line| line.strip_prefix(name));
+        let values = series.filter(|rest| rest.starts_with(['{', ' ']));
+        values
+            .map(|rest| rest.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum()
     }
 
     /// The flow of a client's address in a gateway's list.
