@@ -142,6 +142,7 @@ fn peers(peers: &[PeerStatus]) -> Table {
         let state = match peer.state {
             PeerState::Up => (Tone::Good, "up".to_owned()),
             PeerState::Connecting => (Tone::Notice, "connecting".to_owned()),
+            PeerState::Draining => (Tone::Notice, "draining".to_owned()),
             PeerState::Down => (Tone::Bad, "down".to_owned()),
         };
         let plain = |text: String| (Tone::Plain, text);

@@ -255,6 +255,11 @@ pub enum Event {
         /// What was noticed.
         why: String,
     },
+    /// A peer shuts down: new flows go direct, those it has may finish.
+    PeerDraining {
+        /// Peer's name.
+        peer: String,
+    },
     /// A peer came back as another process; its flows were reset.
     PeerRestarted {
         /// Peer's name.
@@ -339,6 +344,7 @@ impl Event {
             | Event::OpenFailed { .. }
             | Event::HandshakeFailed { .. } => Level::Debug,
             Event::PeerUp { .. }
+            | Event::PeerDraining { .. }
             | Event::Reloaded
             | Event::BypassSet { .. }
             | Event::Started { .. }
@@ -425,6 +431,7 @@ impl Event {
         match self {
             Event::PeerUp { peer, address } => write!(f, "peer {peer} is up at {address}"),
             Event::PeerDown { peer, why } => write!(f, "peer {peer} is down: {why}"),
+            Event::PeerDraining { peer } => write!(f, "peer {peer} is shutting down"),
             Event::PeerRestarted { peer, flows } => {
                 write!(f, "peer {peer} restarted; {flows} flows were reset")
             }

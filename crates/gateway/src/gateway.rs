@@ -298,6 +298,7 @@ impl Gateway {
                     address,
                 });
             }
+            Some(Change::Draining) => self.events.emit(Event::PeerDraining { peer: name }),
             Some(Change::Down(why)) => {
                 lock(&self.known_up).clear();
                 self.events.emit(Event::PeerDown { peer: name, why });

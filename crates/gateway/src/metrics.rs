@@ -60,6 +60,10 @@ const PEER_DOWNS: Family = counter(
     "farhaul_peer_downs_total",
     "Times a peer was declared gone.",
 );
+const PEER_DRAINS: Family = counter(
+    "farhaul_peer_drains_total",
+    "Times a peer said that it shuts down.",
+);
 const PEER_RESTARTS: Family = counter(
     "farhaul_peer_restarts_total",
     "Times a peer came back as another process.",
@@ -94,13 +98,14 @@ const TROUBLE: Family = counter(
 );
 
 /// Every counter family, in the order they are printed.
-const COUNTERS: [&Family; 16] = [
+const COUNTERS: [&Family; 17] = [
     &FLOWS_OPENED,
     &FLOWS_ENDED,
     &DIRECT,
     &OPENS_FAILED,
     &PEER_UPS,
     &PEER_DOWNS,
+    &PEER_DRAINS,
     &PEER_RESTARTS,
     &PEERS_REJECTED,
     &RELOADS,
@@ -166,6 +171,7 @@ impl Metrics {
             }
             Event::PeerUp { peer, .. } => self.add(&PEER_UPS, &[("peer", peer)], 1),
             Event::PeerDown { peer, .. } => self.add(&PEER_DOWNS, &[("peer", peer)], 1),
+            Event::PeerDraining { peer } => self.add(&PEER_DRAINS, &[("peer", peer)], 1),
             Event::PeerRestarted { peer, .. } => self.add(&PEER_RESTARTS, &[("peer", peer)], 1),
             Event::PeerRejected { .. } => self.add(&PEERS_REJECTED, &[], 1),
             Event::Reloaded => self.add(&RELOADS, &[("result", "ok")], 1),
@@ -279,7 +285,10 @@ fn write_peers(text: &mut String, status: &Status) {
     type Read = fn(&crate::admin::status::PeerStatus) -> Option<f64>;
     let families: [(Family, Read); 8] = [
         (
-            gauge("farhaul_peer_up", "1 while the tunnel to the peer stands."),
+            gauge(
+                "farhaul_peer_up",
+                "1 while new connections may use the tunnel to the peer.",
+            ),
             |p| Some(if p.state == PeerState::Up { 1.0 } else { 0.0 }),
         ),
         (

@@ -135,6 +135,7 @@ impl Gateway {
             name: config.name.clone(),
             state: match peer.state() {
                 State::Up => PeerState::Up,
+                State::Draining => PeerState::Draining,
                 // The first attempt tells; until a peer dials us there is none.
                 State::Connecting if peer.last_error().is_none() && config.address.is_some() => {
                     PeerState::Connecting

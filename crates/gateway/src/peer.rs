@@ -25,6 +25,8 @@ pub enum State {
     Connecting,
     /// A tunnel stands and is heard.
     Up,
+    /// Heard, and shutting down: it finishes the flows it has.
+    Draining,
     /// Silent.
     Down,
 }
@@ -34,6 +36,8 @@ pub enum State {
 pub enum Change {
     /// A tunnel stands.
     Up(SocketAddr),
+    /// The peer shuts down.
+    Draining,
     /// Nothing is heard any more.
     Down(String),
 }
@@ -161,6 +165,7 @@ impl Peer {
         let before = self.state();
         let now = match (&tunnel, before) {
             (Some(_), _) => State::Up,
+            (None, _) if self.is_draining(dead_after) => State::Draining,
             (None, State::Connecting) => State::Connecting,
             (None, _) => State::Down,
         };
@@ -171,11 +176,11 @@ impl Peer {
         *lock(&self.since) = Instant::now();
         match tunnel {
             Some(session) => session.address().map(Change::Up),
+            None if now == State::Draining => Some(Change::Draining),
             None => {
                 let end = lock(&self.last_end).take();
                 let why = match end.filter(|_| lock(&self.tunnels).is_empty()) {
                     Some(end) => end.to_string(),
-                    None if self.is_draining(dead_after) => "it shuts down".to_owned(),
                     None => format!("silent for {} ms", dead_after.as_millis()),
                 };
                 Some(Change::Down(why))
@@ -274,6 +279,7 @@ impl Peer {
     pub fn state(&self) -> State {
         match self.state.load(Ordering::Relaxed) {
             value if value == State::Up as u8 => State::Up,
+            value if value == State::Draining as u8 => State::Draining,
             value if value == State::Down as u8 => State::Down,
             _ => State::Connecting,
         }

@@ -134,10 +134,13 @@ fn told_to_stop_a_gateway_finishes_its_transfers_first() {
             world.status(stopped)["draining"] == true
         });
         until("the peer to know", || {
-            world.peer_state(stopped.other()) == "down"
+            world.peer_state(stopped.other()) == "draining"
         });
-        let why = world.status(stopped.other())["recent"].to_string();
-        assert!(why.contains("shuts down"), "{why}");
+        let events = world.status(stopped.other())["recent"].to_string();
+        assert!(
+            events.contains("peer_draining") && !events.contains("peer_down"),
+            "{events}"
+        );
         // New connections go around it, those to servers known to be up, too.
         let mut aside = world.connect(v4(1000));
         match stopped {
@@ -156,6 +159,7 @@ fn told_to_stop_a_gateway_finishes_its_transfers_first() {
         });
         assert_echo(&mut aside, b"still here");
         assert!(!world.lab.gateway_socket(stopped).exists());
+        world.wait_peer(stopped.other(), "down");
     }
 }
 

@@ -69,6 +69,8 @@ pub struct InterceptStatus {
 pub enum PeerState {
     /// It stands; new connections use it.
     Up,
+    /// It stands, and the peer shuts down: new connections go direct.
+    Draining,
     /// It was lost or never stood; new connections go direct.
     #[default]
     Down,

@@ -71,6 +71,11 @@ fn asked(name: String, peer: &PeerStatus) -> Check {
             format!("connecting for {} s to {address}{error}", peer.since_s),
             "if it stays so: is the other gateway running, has it our key, does a firewall drop UDP?",
         ),
+        PeerState::Draining => Check::warn(
+            name,
+            format!("shutting down for {} s at {address}", peer.since_s),
+            "if nobody stops the other gateway, see its log; until it is back connections go direct",
+        ),
         PeerState::Down => Check::fail(
             name,
             format!("down for {} s, {address}{error}", peer.since_s),
