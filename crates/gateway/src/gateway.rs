@@ -15,6 +15,7 @@ use crate::events::Events;
 use crate::flow_table::FlowTable;
 use crate::keys::PublicKey;
 use crate::known_up::KnownUp;
+use crate::lately::Lately;
 use crate::lock::lock;
 use crate::near::Pending;
 use crate::operate::ReloadRequest;
@@ -43,7 +44,7 @@ pub struct Gateway {
     pub(crate) started: Instant,
     pub(crate) bypass: AtomicBool,
     draining: OnceLock<Instant>,
-    pub(crate) asymmetric_returns: AtomicU64,
+    pub(crate) asymmetric_returns: Mutex<Lately>,
     pub(crate) direct_since_start: AtomicU64,
     /// Connections of explicit listeners relayed outside the tunnel now.
     pub(crate) relayed: AtomicU64,
@@ -102,7 +103,7 @@ impl Gateway {
             started: Instant::now(),
             bypass: AtomicBool::new(false),
             draining: OnceLock::new(),
-            asymmetric_returns: AtomicU64::new(0),
+            asymmetric_returns: Mutex::default(),
             direct_since_start: AtomicU64::new(0),
             relayed: AtomicU64::new(0),
             reloads,

@@ -25,6 +25,7 @@ pub mod gateway;
 pub mod intercept;
 pub mod keys;
 pub mod known_up;
+mod lately;
 mod lock;
 pub mod log;
 pub mod metrics;

@@ -193,7 +193,7 @@ impl Gateway {
     pub(crate) fn count_direct(&self, reason: Reason) {
         self.direct_since_start.fetch_add(1, Ordering::Relaxed);
         if reason == Reason::AsymmetricReturn {
-            self.asymmetric_returns.fetch_add(1, Ordering::Relaxed);
+            lock(&self.asymmetric_returns).happened(Instant::now());
         }
     }
 

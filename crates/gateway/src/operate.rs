@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use farhaul_tunnel::{Class, PROTOCOL_VERSIONS};
 use tokio::sync::oneshot;
@@ -19,6 +20,7 @@ use crate::event::{Event, Reason};
 use crate::flow::Facing;
 use crate::flow_table::FlowRecord;
 use crate::gateway::Gateway;
+use crate::lock::lock;
 use crate::peer::{Peer, State};
 use crate::session::SessionStats;
 
@@ -49,7 +51,7 @@ impl Operator for Gateway {
                 .map(|peer| self.peer_status(peer))
                 .collect(),
             flows: self.flow_counts(),
-            asymmetric_returns: self.asymmetric_returns.load(Ordering::Relaxed),
+            asymmetric_returns: lock(&self.asymmetric_returns).count(Instant::now()),
             recent: self.events.recent(),
             next: None,
         };

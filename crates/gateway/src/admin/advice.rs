@@ -46,7 +46,7 @@ pub fn next(status: &Status) -> Option<String> {
     if status.asymmetric_returns > 0 {
         let remedy = Reason::AsymmetricReturn.remedy().unwrap_or_default();
         return Some(format!(
-            "{} connections went direct because {}: {remedy}",
+            "{} connections went direct lately because {}: {remedy}",
             status.asymmetric_returns,
             Reason::AsymmetricReturn.meaning()
         ));

@@ -37,8 +37,8 @@ pub struct Status {
     pub peers: Vec<PeerStatus>,
     /// Flows held now.
     pub flows: FlowCounts,
-    /// Connections sent direct since start because the server's replies do
-    /// not come back through the far gateway.
+    /// Connections sent direct lately because the server's replies do not come
+    /// back through the far gateway; 0 after ten minutes without one.
     pub asymmetric_returns: u64,
     /// What happened lately, oldest first, without what concerns only one
     /// connection.

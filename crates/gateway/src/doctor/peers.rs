@@ -215,12 +215,12 @@ pub(super) fn asymmetric_return(patient: &Patient) -> Check {
         Some(status) if status.asymmetric_returns > 0 => Check::warn(
             name,
             format!(
-                "{} connections went direct: {}",
+                "{} connections went direct lately: {}",
                 status.asymmetric_returns,
                 Reason::AsymmetricReturn.meaning()
             ),
             Reason::AsymmetricReturn.remedy().unwrap_or_default(),
         ),
-        Some(_) => Check::ok(name, "no reply has gone past a gateway since start"),
+        Some(_) => Check::ok(name, "no reply has gone past a gateway lately"),
     }
 }
