@@ -1,9 +1,11 @@
 //! The serving side of the admin API. One request per connection, every
 //! length and every wait bounded.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +20,7 @@ use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::operator::Operator;
@@ -33,7 +36,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How much one set of clients may take.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// Most requests answered at once; further ones wait in the backlog.
+    /// Most connections at once. One more ends the one that has said nothing
+    /// for longest; where all have asked, it waits in the backlog.
     pub connections_max: usize,
     /// Time for the request line and headers.
     pub header_timeout: Duration,
@@ -126,17 +130,23 @@ impl Accept for TcpListener {
 
 async fn accept_loop(bounds: Bounds, api: Arc<Api>, listener: impl Accept, mut shutdown: Stop) {
     let slots = Arc::new(Semaphore::new(bounds.connections_max));
+    let mut mute = Mute::default();
     loop {
         let next = async {
+            let stream = listener.accept().await?;
+            if slots.available_permits() == 0 {
+                mute.end_oldest();
+            }
             // Never closed; without a permit there would only be no bound.
-            let slot = slots.clone().acquire_owned().await.ok();
-            (listener.accept().await, slot)
+            Ok::<_, io::Error>((stream, slots.clone().acquire_owned().await.ok()))
         };
         tokio::select! {
             () = stopped(&mut shutdown) => return,
-            (accepted, slot) = next => match accepted {
-                Ok(stream) => {
-                    tokio::spawn(exchange(bounds, api.clone(), stream, slot));
+            accepted = next => match accepted {
+                Ok((stream, slot)) => {
+                    let asked = Arc::new(AtomicBool::new(false));
+                    let work = exchange(bounds, api.clone(), stream, asked.clone(), slot);
+                    mute.add(asked, tokio::spawn(work).abort_handle());
                 }
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
@@ -144,11 +154,39 @@ async fn accept_loop(bounds: Bounds, api: Arc<Api>, listener: impl Accept, mut s
     }
 }
 
-async fn exchange<S>(bounds: Bounds, api: Arc<Api>, stream: S, slot: Option<OwnedSemaphorePermit>)
-where
+/// Connections that have not asked for anything yet, oldest first. They must
+/// not keep those away that do.
+#[derive(Default)]
+struct Mute(VecDeque<(Arc<AtomicBool>, AbortHandle)>);
+
+impl Mute {
+    fn add(&mut self, asked: Arc<AtomicBool>, task: AbortHandle) {
+        self.0
+            .retain(|(asked, task)| !asked.load(Ordering::Relaxed) && !task.is_finished());
+        self.0.push_back((asked, task));
+    }
+
+    fn end_oldest(&mut self) {
+        while let Some((asked, task)) = self.0.pop_front() {
+            if !asked.load(Ordering::Relaxed) && !task.is_finished() {
+                return task.abort();
+            }
+        }
+    }
+}
+
+/// Serves one connection; `asked` becomes true with the head of its request.
+async fn exchange<S>(
+    bounds: Bounds,
+    api: Arc<Api>,
+    stream: S,
+    asked: Arc<AtomicBool>,
+    slot: Option<OwnedSemaphorePermit>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(|request| {
+        asked.store(true, Ordering::Relaxed);
         let api = api.clone();
         async move { Ok::<_, Infallible>(answer(&api, request).await) }
     });

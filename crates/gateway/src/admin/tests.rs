@@ -325,6 +325,34 @@ async fn slow_clients_are_cut_and_the_others_are_served() {
 }
 
 #[tokio::test]
+async fn those_who_say_nothing_keep_nobody_away() {
+    // So long that nobody is served because somebody's time is over.
+    let long = Duration::from_secs(600);
+    let bounds = Bounds {
+        connections_max: 32,
+        header_timeout: long,
+        exchange_timeout: long,
+    };
+    let running = start("mute", bounds);
+    let mut mute = Vec::new();
+    for _ in 0..200 {
+        mute.push(UnixStream::connect(&running.path).await.unwrap());
+        if mute.len() % 50 == 0 {
+            let metrics = timeout(Duration::from_secs(20), running.client.metrics()).await;
+            assert!(metrics.unwrap().unwrap().contains("farhaul_peer_up"));
+        }
+    }
+    // The youngest may still ask.
+    let mut last = mute.pop().unwrap();
+    last.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    last.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
 async fn over_tcp_there_are_metrics_and_nothing_else() {
     let listener = bind_metrics("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
