@@ -88,7 +88,7 @@ fn refused(status: &str, headers: &str, why: &str) -> Refused {
 }
 
 fn parse(bytes: &[u8]) -> Parsed<Target> {
-    let Some(length) = bytes.windows(4).position(|end| end == b"\r\n\r\n") else {
+    let Some(length) = head_bytes(bytes) else {
         // A request line that can only be wrong need not be waited for; this
         // also ends TLS and SOCKS clients at once.
         if bytes.first().is_some_and(|byte| !byte.is_ascii_graphic()) {
@@ -104,7 +104,7 @@ fn parse(bytes: &[u8]) -> Parsed<Target> {
         return Ok(None);
     };
     let line = bytes
-        .split(|byte| *byte == b'\r')
+        .split(|byte| matches!(byte, b'\r' | b'\n'))
         .next()
         .unwrap_or_default();
     let mut words = line.split(|byte| *byte == b' ');
@@ -134,9 +134,23 @@ fn parse(bytes: &[u8]) -> Parsed<Target> {
         ));
     }
     match parse_authority(authority) {
-        Some(target) => Ok(Some((target, length + 4))),
+        Some(target) => Ok(Some((target, length))),
         None => Err(refused("400 Bad Request", "", "CONNECT needs host:port")),
     }
+}
+
+/// How long the head is, with the empty line that ends it. A line may end
+/// with a bare line feed (RFC 9112 section 2.2).
+fn head_bytes(bytes: &[u8]) -> Option<usize> {
+    let feeds = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    feeds.map(|(at, _)| at + 1).find_map(|next| {
+        let empty_bytes = match bytes.get(next..)? {
+            [b'\n', ..] => 1,
+            [b'\r', b'\n', ..] => 2,
+            _ => return None,
+        };
+        Some(next + empty_bytes)
+    })
 }
 
 /// `host:port`, an IPv6 address in brackets; the port may not be left out
@@ -200,6 +214,26 @@ mod tests {
             let (target, length) = parse(request.as_bytes()).unwrap().unwrap();
             assert_eq!((target, &request[length..]), (expected, "rest"));
         }
+    }
+
+    #[test]
+    fn lines_may_end_with_a_bare_line_feed() {
+        for request in [
+            "CONNECT a.example:443 HTTP/1.1\nHost: x\n\nrest",
+            "CONNECT a.example:443 HTTP/1.1\r\nHost: x\n\r\nrest",
+            "CONNECT a.example:443 HTTP/1.0\n\nrest",
+        ] {
+            let (target, length) = parse(request.as_bytes()).unwrap().unwrap();
+            assert_eq!(crate::near::text(&target), "a.example:443");
+            assert_eq!(&request[length..], "rest", "{request:?}");
+        }
+        for unfinished in [
+            "CONNECT a:1 HTTP/1.1\n",
+            "CONNECT a:1 HTTP/1.1\nHost: x\n\r",
+        ] {
+            assert!(parse(unfinished.as_bytes()).unwrap().is_none());
+        }
+        assert_eq!(status("GET / HTTP/1.1\n\n"), "405");
     }
 
     #[test]
