@@ -108,6 +108,11 @@ impl Interceptor {
             InterceptMode::Explicit => Vec::new(),
         };
         check(identity, &interfaces)?;
+        // What they warn of concerns connections taken from a LAN.
+        let warnings = match interfaces.is_empty() {
+            true => Vec::new(),
+            false => warnings(),
+        };
         let queue = Arc::new(bind(identity.queue).await?);
         let socket = |what| move |error| InterceptError::Socket { what, error };
         let answerer = Answerer::open().map_err(socket("answers"))?;
@@ -137,7 +142,7 @@ impl Interceptor {
             rules,
             lease,
             counters,
-            warnings: warnings(),
+            warnings,
             loops: vec![
                 Loop::start(|stop| keeper.run(stop)),
                 Loop::start(|stop| judge.run(stop)),

@@ -18,6 +18,7 @@ pub const TESTS: &[(&str, fn())] = &[
     ),
     ("dial_explains_an_asymmetric_return", asymmetric),
     ("dial_refuses_ourselves", ourselves),
+    ("only_who_takes_connections_is_warned_of_forwarding", warned),
     ("dial_lets_a_client_use_its_port_again", port_again),
 ];
 
@@ -155,6 +156,21 @@ fn ourselves() {
             matches!(failure, Err(DialFailure::Forbidden(Forbidden::OwnAddress))),
             "{address}: {failure:?}"
         );
+    }
+}
+
+fn warned() {
+    let place = Place::new();
+    place.run("r", "sysctl -qw net.ipv4.ip_forward=0");
+    for (options, is_warned) in [("interfaces=", false), ("interfaces=lan1", true)] {
+        let gateway = place.start_gateway(options);
+        let ready = gateway.wait_for("ready", Duration::from_secs(10));
+        assert_eq!(
+            ready.contains("net.ipv4.ip_forward=1"),
+            is_warned,
+            "{ready}"
+        );
+        gateway.stop();
     }
 }
 
