@@ -233,8 +233,14 @@ impl SiteFlags {
         })
     }
 
-    /// Writes key and configuration; the file is new, or nothing happens.
-    fn write(&self, start: &Starter, peer: Option<&NewPeer>) -> Result<PrivateKey, Failure> {
+    /// Writes key and configuration; the file is new, or nothing happens. With
+    /// a key that `fits` refuses there is no file either.
+    fn write(
+        &self,
+        start: &Starter,
+        peer: Option<&NewPeer>,
+        fits: impl FnOnce(&PrivateKey) -> Result<(), Failure>,
+    ) -> Result<PrivateKey, Failure> {
         let folder = self.config.parent().unwrap_or(Path::new(""));
         let key_path = folder.join(&start.key);
         let mut text = starter::starter(start);
@@ -244,6 +250,7 @@ impl SiteFlags {
             load::check(&text, &self.config, |_| None).map_err(Failure::failed)?;
         }
         let key = key_at(&key_path).map_err(Failure::failed)?;
+        fits(&key)?;
         starter::create_file(&self.config, &text)
             .map_err(|error| Failure::failed(format!("{}: {error}", self.config.display())))?;
         Ok(key)
@@ -310,7 +317,8 @@ impl Init {
         let ask = Questions::new();
         let start = self.site.starter(&ask, |ask| self.address(ask), &[])?;
         let peer_networks = self.peer_networks(&ask)?;
-        let key = self.site.write(&start, None)?;
+        differ(&start.networks, &peer_networks)?;
+        let key = self.site.write(&start, None, |_| Ok(()))?;
         eprintln!(
             "farhaul: wrote {} and its key {} (public: {})",
             self.site.file(),
@@ -339,6 +347,7 @@ impl Init {
             None => config.accept.destinations.clone(),
         };
         let peer_networks = self.peer_networks(&ask)?;
+        differ(&networks, &peer_networks)?;
         self.offer(address, networks, peer_networks)
     }
 
@@ -415,6 +424,23 @@ impl Init {
         self.site.add(&peer)?;
         pairing::forget(&pending).map_err(Failure::failed)?;
         paired(&self.site, &peer)
+    }
+}
+
+/// A network lies at one site. Inside a larger one of the other it may.
+fn differ(ours: &[Network], theirs: &[Network]) -> Result<(), Failure> {
+    match ours.iter().find(|network| theirs.contains(network)) {
+        None => Ok(()),
+        Some(network) => Err(Failure::failed(format!(
+            "{network} cannot lie at this site and at the other one, too: name what is here with --networks"
+        ))),
+    }
+}
+
+fn not_our_own(key: &PrivateKey, offer: &Offer) -> Result<(), Failure> {
+    match key.public() == offer.key {
+        true => Err(Failure::failed(pairing::PairingError::OwnOffer)),
+        false => Ok(()),
     }
 }
 
@@ -507,7 +533,9 @@ impl Join {
         let start = self
             .site
             .starter(&ask, |_| Ok(address), &offer.peer_networks)?;
-        let key = self.site.write(&start, Some(peer))?;
+        differ(&start.networks, &offer.networks)?;
+        let fits = |key: &PrivateKey| not_our_own(key, offer);
+        let key = self.site.write(&start, Some(peer), fits)?;
         Ok((key, start.site, start.networks))
     }
 
@@ -518,17 +546,16 @@ impl Join {
     ) -> Result<(PrivateKey, String, Vec<Network>), Failure> {
         let config = load_existing(&self.site.config)?;
         let key = PrivateKey::load(&config.site.key).map_err(Failure::failed)?;
-        if key.public() == offer.key {
-            return Err(Failure::failed(pairing::PairingError::OwnOffer));
-        }
-        // Joining twice gives the answer again, for whoever lost it.
-        if config.peers.iter().all(|known| known.key != offer.key) {
-            self.site.add(peer)?;
-        }
+        not_our_own(&key, offer)?;
         let networks = match &self.site.networks {
             Some(networks) => networks.0.clone(),
             None => config.accept.destinations,
         };
+        differ(&networks, &offer.networks)?;
+        // Joining twice gives the answer again, for whoever lost it.
+        if config.peers.iter().all(|known| known.key != offer.key) {
+            self.site.add(peer)?;
+        }
         Ok((key, config.site.name, networks))
     }
 }

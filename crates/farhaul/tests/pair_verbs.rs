@@ -146,6 +146,82 @@ fn the_joining_side_waits_where_the_first_only_dials() {
 }
 
 #[test]
+fn a_network_lies_at_one_site_only() {
+    let all = folder("overlap");
+    let (first, second) = (all.join("first"), all.join("second"));
+    let mut twice = with(INIT, &["--address", "none"]);
+    let own = twice.iter().position(|word| *word == "10.1.0.0/16");
+    twice[own.unwrap()] = "fd00:2::/48";
+    let error = bad(&first, &twice);
+    assert!(
+        error.contains("fd00:2::/48 cannot lie at this site"),
+        "{error}"
+    );
+    assert!(!first.join("farhaul.toml").exists());
+
+    let token = good(&first, &with(INIT, &["--address", "hq.example.org:4433"]));
+    let theirs = with(
+        &["join", &token, "--networks", "10.2.0.0/16,10.1.0.0/16"],
+        JOIN,
+    );
+    let error = bad(&second, &theirs);
+    assert!(
+        error.contains("10.1.0.0/16 cannot lie at this site"),
+        "{error}"
+    );
+    assert!(!second.join("farhaul.toml").exists());
+    // A part of what the other site has may well be here.
+    let part = with(&["join", &token, "--networks", "10.1.7.0/24"], JOIN);
+    good(&second, &part);
+    // Nor can it be brought in when a file is there already.
+    let error = bad(&second, &["join", &token, "--networks", "10.1.0.0/16"]);
+    assert!(
+        error.contains("10.1.0.0/16 cannot lie at this site"),
+        "{error}"
+    );
+    fs::remove_dir_all(all).unwrap();
+}
+
+#[test]
+fn a_join_that_fails_leaves_no_file() {
+    let all = folder("failed");
+    let first = all.join("first");
+    let token = good(&first, &with(INIT, &["--address", "hq.example.org:4433"]));
+    // Beside the first site's own files, with its key by its name.
+    let join = [
+        "join",
+        &token,
+        "--config",
+        "other.toml",
+        "--site",
+        "harbour",
+        "--mode",
+        "explicit",
+    ];
+    let error = bad(&first, &join);
+    assert!(error.contains("made here"), "{error}");
+    assert!(!first.join("other.toml").exists());
+    good(&first, &["check-config"]);
+    fs::remove_dir_all(all).unwrap();
+}
+
+#[test]
+fn who_names_a_lan_interface_has_said_which_mode_is_meant() {
+    let all = folder("mode");
+    let first = all.join("first");
+    let words: Vec<&str> = INIT
+        .iter()
+        .copied()
+        .filter(|word| !["--mode", "transparent"].contains(word))
+        .collect();
+    good(&first, &with(&words, &["--address", "none"]));
+    let written = config(&first);
+    assert_eq!(written["intercept"]["mode"], "transparent");
+    assert_eq!(written["intercept"]["interfaces"][0], "lo");
+    fs::remove_dir_all(all).unwrap();
+}
+
+#[test]
 fn wrong_texts_change_nothing() {
     let all = folder("wrong");
     let (first, second, third) = (all.join("first"), all.join("second"), all.join("third"));
