@@ -19,7 +19,8 @@ use crate::print;
 const WORDS_HELP: &str = "\
 WORDS are netem's, after the name of a profile or without one:
   rate 51.84mbit   delay 100ms 10ms   loss 1%   duplicate 0.1%   corrupt 0.01%
-  reorder 1%   queue 256k   mtu 1500   framing wire   (and `rtt 200ms`, half each way)
+  reorder 1%   queue 256k   policer 20mbit 64kb   mtu 1500   framing wire
+  (and `rtt 200ms`, half each way)
 Settings hold for both directions; those after `forward` only from the first
 interface to the second, those after `backward` only the other way.
 `farhaul link profiles` lists the names.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::loss::Loss;
 use crate::named;
+use crate::policer::Policer;
 use crate::profile::{DirectionProfile, LinkProfile};
 use crate::reorder::Reorder;
 
@@ -81,6 +82,10 @@ fn differences(direction: &DirectionProfile, base: &DirectionProfile) -> Vec<Str
         reorder(direction.reorder),
     );
     put(
+        direction.policer != base.policer,
+        policer(direction.policer),
+    );
+    put(
         direction.queue != base.queue,
         format!("queue {}", direction.queue),
     );
@@ -120,6 +125,12 @@ fn loss(loss: Loss) -> String {
             format!("loss gemodel {to_bad} {to_good} {loss_bad} {loss_good}")
         }
     }
+}
+
+fn policer(policer: Option<Policer>) -> String {
+    policer.map_or("policer none".to_owned(), |policer| {
+        format!("policer {} {}b", policer.rate, policer.burst_bytes)
+    })
 }
 
 fn reorder(reorder: Reorder) -> String {

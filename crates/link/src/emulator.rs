@@ -6,6 +6,7 @@ use crate::duplicate::DuplicateProcess;
 use crate::line::Line;
 use crate::loss::LossProcess;
 use crate::packet::Packet;
+use crate::policer::Bucket;
 use crate::profile::DirectionProfile;
 use crate::queue::{Queue, Waiting};
 use crate::rate::{Departure, Rate};
@@ -49,6 +50,7 @@ pub struct Emulator<P: Packet> {
     now_ns: u64,
     /// When the latest packet arrived: none arrives before another told earlier.
     arrival_ns: u64,
+    bucket: Bucket,
     queue: Queue<P>,
     sending: Option<Sending<P>>,
     /// When the transmitter is, or last was, free.
@@ -70,6 +72,7 @@ impl<P: Packet> Emulator<P> {
         Self {
             now_ns: 0,
             arrival_ns: 0,
+            bucket: Bucket::default(),
             queue: Queue::new(),
             sending: None,
             free: Departure::default(),
@@ -113,10 +116,13 @@ impl<P: Packet> Emulator<P> {
             self.stats.drops.mtu += 1;
             return;
         }
-        let waiting = Waiting {
-            wire_bytes: self.wire_bytes(&packet),
-            packet,
-        };
+        let wire_bytes = self.wire_bytes(&packet);
+        let policer = self.profile.policer;
+        if !self.bucket.admits(policer, self.arrival_ns, wire_bytes) {
+            self.stats.drops.policer += 1;
+            return;
+        }
+        let waiting = Waiting { packet, wire_bytes };
         match self.profile.rate {
             None => self.propagate(self.arrival_ns, waiting),
             Some(rate) if self.sending.is_none() => self.send(self.arrival_ns, rate, waiting),

@@ -21,13 +21,14 @@
 //! # The way of a packet
 //!
 //! ```text
-//! handle_packet -> MTU -> queue (tail drop) -> transmitter (rate) -> wire -> poll_output
-//!                                              loss, corruption, duplication, delay, order
+//! handle_packet -> MTU -> policer -> queue (tail drop) -> transmitter (rate) -> wire -> poll_output
+//!                                                         loss, corruption, duplication, delay, order
 //! ```
 //!
 //! * **Rate** counts Ethernet frames without preamble and FCS unless a
 //!   [`Framing`] says otherwise. Departures are exact: the fraction of a
 //!   nanosecond is carried from packet to packet.
+//! * **Policer**: a token bucket that drops and delays nothing ([`Policer`]).
 //! * **Queue**: tail drop by bytes, packets or time ([`QueueLimit`]). The
 //!   packet being sent is not in it. It is the only place where packets wait.
 //! * **Loss** happens on the wire, behind the transmitter: a lost packet has
@@ -69,6 +70,7 @@ mod loss;
 mod named;
 mod packet;
 mod parse;
+mod policer;
 mod probability;
 mod profile;
 mod queue;
@@ -86,6 +88,7 @@ pub use framing::Framing;
 pub use loss::Loss;
 pub use named::{NamedProfile, profiles};
 pub use packet::{ETHERNET_HEADER_BYTES, Packet};
+pub use policer::Policer;
 pub use probability::Probability;
 pub use profile::{
     DirectionProfile, IN_FLIGHT_BYTES_MAX, IN_FLIGHT_PACKETS_DEFAULT, ImpossibleProfile,

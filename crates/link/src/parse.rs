@@ -12,6 +12,7 @@
 //!           | "loss" "bursts" MEAN LENGTH    the same chain by its effects
 //!           | "duplicate" PERCENT   | "corrupt" PERCENT
 //!           | "reorder" PERCENT [HOLD] | jitter | none
+//!           | "policer" RATE SIZE | none     tokens per second, burst
 //!           | "queue" SIZE | PACKETS | TIME | auto       | "limit" PACKETS
 //!           | "mtu" BYTES | none
 //!           | "framing" ethernet | wire | ip | hdlc | atm | OVERHEAD [CELL [CELL-OVERHEAD]]
@@ -25,6 +26,7 @@ use crate::error::ProfileError;
 use crate::framing::Framing;
 use crate::loss::Loss;
 use crate::named;
+use crate::policer::Policer;
 use crate::probability::Probability;
 use crate::profile::{DirectionProfile, LinkProfile, TIME_MAX_NS};
 use crate::queue::QueueLimit;
@@ -34,7 +36,7 @@ use crate::suggest;
 use crate::units::{self, Quantity};
 
 /// Words that start a setting or a section, in the order they are explained.
-const SETTINGS: [&str; 16] = [
+const SETTINGS: [&str; 17] = [
     "rate",
     "delay",
     "rtt",
@@ -44,6 +46,7 @@ const SETTINGS: [&str; 16] = [
     "duplicate",
     "corrupt",
     "reorder",
+    "policer",
     "queue",
     "limit",
     "mtu",
@@ -92,6 +95,7 @@ enum Setting {
     Duplicate(Probability),
     Corrupt(Probability),
     Reorder(Reorder),
+    Policer(Option<Policer>),
     Queue(QueueLimit),
     Mtu(Option<u32>),
     InFlight(u32),
@@ -115,6 +119,7 @@ impl Setting {
             Self::Duplicate(share) => direction.duplicate = share,
             Self::Corrupt(share) => direction.corrupt = share,
             Self::Reorder(reorder) => direction.reorder = reorder,
+            Self::Policer(policer) => direction.policer = policer,
             Self::Queue(queue) => direction.queue = queue,
             Self::Mtu(mtu) => direction.mtu_bytes = mtu,
             Self::InFlight(packets) => direction.in_flight_packets_max = packets,
@@ -218,6 +223,7 @@ impl<'a> Parser<'a> {
             "duplicate" => Setting::Duplicate(self.share(word)?),
             "corrupt" => Setting::Corrupt(self.share(word)?),
             "reorder" => self.reorder(word)?,
+            "policer" => self.policer(word)?,
             "queue" => self.queue(word)?,
             "limit" => Setting::Queue(QueueLimit::Packets(self.count(word, u64::MAX)?)),
             "mtu" => self.mtu(word)?,
@@ -364,6 +370,21 @@ impl<'a> Parser<'a> {
             None => Reorder::Leap(share),
         };
         Ok(Setting::Reorder(reorder))
+    }
+
+    fn policer(&mut self, word: Word<'a>) -> Result<Setting, ProfileError> {
+        let value = self.value(word, "a rate and a burst such as `20mbit 64kb`, or `none`")?;
+        if value.is("none") {
+            return Ok(Setting::Policer(None));
+        }
+        let bits = units::bit_per_s(value.text).map_err(|why| value.error(why))?;
+        let rate = Rate::from_bit_per_s(bits);
+        let rate = rate.ok_or_else(|| value.error("expected a rate from 1bit to 10tbit"))?;
+        let burst = self.value(value, "the burst that may pass at once, such as 64kb")?;
+        let Ok(Quantity::Bytes(burst_bytes)) = units::queue(burst.text) else {
+            return Err(burst.error("expected a size such as 64kb"));
+        };
+        Ok(Setting::Policer(Some(Policer { rate, burst_bytes })))
     }
 
     fn queue(&mut self, word: Word<'a>) -> Result<Setting, ProfileError> {

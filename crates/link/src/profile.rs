@@ -5,6 +5,7 @@ use std::fmt;
 use crate::delay::Distribution;
 use crate::framing::Framing;
 use crate::loss::Loss;
+use crate::policer::Policer;
 use crate::probability::Probability;
 use crate::queue::QueueLimit;
 use crate::rate::Rate;
@@ -19,9 +20,9 @@ pub const IN_FLIGHT_PACKETS_DEFAULT: u32 = 262_144;
 
 /// One direction of a circuit.
 ///
-/// A packet passes, in this order: the MTU check, the router's queue (tail
-/// drop), the transmitter (rate), and then the wire: loss, corruption,
-/// duplication, propagation (delay and jitter). A packet lost on the wire has
+/// A packet passes, in this order: the MTU check, the policer, the router's
+/// queue (tail drop), the transmitter (rate), and then the wire: loss,
+/// corruption, duplication, propagation (delay and jitter). A packet lost on the wire has
 /// used its share of the rate. The default is an ideal wire: unlimited rate,
 /// no delay, nothing lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub struct DirectionProfile {
     pub corrupt: Probability,
     /// Which packets may overtake others.
     pub reorder: Reorder,
+    /// What is let through to the queue; `None` is everything.
+    pub policer: Option<Policer>,
     /// How much may wait before the transmitter.
     pub queue: QueueLimit,
     /// Longest network-layer packet in bytes; longer ones are dropped.
@@ -72,6 +75,7 @@ impl DirectionProfile {
         duplicate: Probability::ZERO,
         corrupt: Probability::ZERO,
         reorder: Reorder::Never,
+        policer: None,
         queue: QueueLimit::Auto,
         mtu_bytes: None,
         in_flight_packets_max: IN_FLIGHT_PACKETS_DEFAULT,

@@ -5,6 +5,8 @@
 pub struct Drops {
     /// Longer than the MTU allows.
     pub mtu: u64,
+    /// Over the policer's rate and burst.
+    pub policer: u64,
     /// The router's queue was full.
     pub queue: u64,
     /// Lost on the wire, as the profile asks.
@@ -18,7 +20,7 @@ pub struct Drops {
 impl Drops {
     /// All causes together.
     pub fn total(&self) -> u64 {
-        self.mtu + self.queue + self.loss + self.line
+        self.mtu + self.policer + self.queue + self.loss + self.line
     }
 }
 

@@ -513,6 +513,32 @@ fn extreme_values_do_not_overflow() {
     assert_eq!((arrivals, emulator.stats().drops.line), (1, 1));
 }
 
+#[test]
+fn a_policer_drops_what_exceeds_its_rate_and_delays_nothing() {
+    // 8 Mbit/s offered to a policer of 4 on a line of 80: half passes, and
+    // what passes waits for nothing but the packet before it.
+    let profile = direction("rate 80mbit delay 10ms policer 4mbit 3kb");
+    let (arrivals, stats) = run(profile, 1, 1000, 1000, MS);
+    assert_eq!(stats.drops.policer, stats.drops.total());
+    assert!((500..=503).contains(&arrivals.len()), "{}", arrivals.len());
+    assert_eq!(stats.queue_ns_max, 0);
+}
+
+#[test]
+fn a_policer_can_be_set_and_lifted() {
+    let mut emulator = Emulator::new(direction("delay 1ms"), 1);
+    for (at, words) in ["delay 1ms policer 8kbit 1000b", "delay 1ms"]
+        .iter()
+        .enumerate()
+    {
+        emulator.handle_profile(at as u64, direction(words));
+        for number in 0..10 {
+            emulator.handle_packet(at as u64, packet(number, 1000));
+        }
+    }
+    assert_eq!(emulator.stats().drops.policer, 9);
+}
+
 /// One thing done to an emulator.
 #[derive(Debug, Clone)]
 enum Operation {
@@ -521,13 +547,14 @@ enum Operation {
     Poll { after_ns: u64 },
 }
 
-const PROFILES: [&str; 7] = [
+const PROFILES: [&str; 8] = [
     "rate 1mbit queue 3p delay 1ms",
     "rate 100mbit delay 5ms 2ms loss 20% duplicate 20% corrupt 10%",
     "delay 3ms in-flight 4",
     "rate 10mbit framing atm queue 2ms mtu 1000 reorder 20%",
     "rate 10mbit queue 4kb delay 1ms 1ms distribution pareto reorder jitter",
     "loss gemodel 20% 40% 90% 1% delay 2ms reorder 10% 1ms",
+    "rate 10mbit policer 5mbit 4kb queue 5p delay 1ms",
     "unlimited",
 ];
 

@@ -1,8 +1,8 @@
 //! Profiles as text: read, printed, refused.
 
 use farhaul_link::{
-    DirectionProfile, Distribution, Framing, LinkProfile, Loss, Probability, QueueLimit, Rate,
-    Reorder, TIME_MAX_NS, profiles,
+    DirectionProfile, Distribution, Framing, LinkProfile, Loss, Policer, Probability, QueueLimit,
+    Rate, Reorder, TIME_MAX_NS, profiles,
 };
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn a_name_and_netem_words() {
 fn every_setting_is_read() {
     let one = parse(
         "rate 10mbit framing atm delay 20ms 2ms distribution pareto loss gemodel 1% 20% 90% 0.1% \
-         duplicate 0.5% corrupt 0.25% reorder 3% 4ms queue 64kib mtu 1400 in-flight 1000",
+         duplicate 0.5% corrupt 0.25% reorder 3% 4ms policer 5mbit 30kb queue 64kib mtu 1400 in-flight 1000",
     )
     .forward;
     assert_eq!(
@@ -57,6 +57,10 @@ fn every_setting_is_read() {
                 share: percent(3.0),
                 extra_ns: 4 * MS
             },
+            policer: Some(Policer {
+                rate: Rate::from_bit_per_s(5_000_000).expect("a rate"),
+                burst_bytes: 30_000,
+            }),
             queue: QueueLimit::Bytes(65_536),
             mtu_bytes: Some(1400),
             in_flight_packets_max: 1000,
@@ -310,6 +314,13 @@ fn reorder() -> impl Strategy<Value = Reorder> {
     ]
 }
 
+fn policer() -> impl Strategy<Value = Option<Policer>> {
+    let rate = (1..=1_000_000_000u64).prop_map(|r| Rate::from_bit_per_s(r).expect("a rate"));
+    let policer =
+        (rate, any::<u64>()).prop_map(|(rate, burst_bytes)| Policer { rate, burst_bytes });
+    prop::option::of(policer)
+}
+
 fn direction() -> impl Strategy<Value = DirectionProfile> {
     let rate = prop::option::of(
         (1..=1_000_000_000u64).prop_map(|r| Rate::from_bit_per_s(r).expect("a rate")),
@@ -329,11 +340,12 @@ fn direction() -> impl Strategy<Value = DirectionProfile> {
             shape,
             loss(),
         ),
-        (share(), share(), reorder(), queue(), mtu, any::<u32>()),
+        (share(), share(), reorder(), policer(), queue(), mtu, any::<u32>()),
     )
         .prop_map(
             |((rate, framing, delay_ns, jitter_ns, distribution, loss), rest)| {
-                let (duplicate, corrupt, reorder, queue, mtu_bytes, in_flight_packets_max) = rest;
+                let (duplicate, corrupt, reorder, policer, queue, mtu_bytes, in_flight_packets_max) =
+                    rest;
                 DirectionProfile {
                     rate,
                     framing,
@@ -344,6 +356,7 @@ fn direction() -> impl Strategy<Value = DirectionProfile> {
                     duplicate,
                     corrupt,
                     reorder,
+                    policer,
                     queue,
                     mtu_bytes,
                     in_flight_packets_max,
@@ -387,6 +400,7 @@ fn nearly() -> impl Strategy<Value = String> {
             "duplicate",
             "corrupt",
             "reorder",
+            "policer",
             "queue",
             "limit",
             "mtu",

@@ -333,6 +333,7 @@ impl Direction {
             bytes_out: self.sent_bytes,
             drops: DropCounts {
                 mtu: model.drops.mtu - base.drops.mtu,
+                policer: model.drops.policer - base.drops.policer,
                 queue: model.drops.queue - base.drops.queue,
                 loss: model.drops.loss - base.drops.loss,
                 line: model.drops.line - base.drops.line,

@@ -82,6 +82,9 @@ pub struct DirectionStats {
 pub struct DropCounts {
     /// Longer than the emulated MTU.
     pub mtu: u64,
+    /// Over the emulated policer's rate and burst.
+    #[serde(default)]
+    pub policer: u64,
     /// The emulated router's queue was full.
     pub queue: u64,
     /// Lost on the emulated wire.
@@ -99,9 +102,10 @@ pub struct DropCounts {
 
 impl DropCounts {
     /// Every cause with its name.
-    pub fn named(&self) -> [(&'static str, u64); 7] {
+    pub fn named(&self) -> [(&'static str, u64); 8] {
         [
             ("mtu", self.mtu),
+            ("policer", self.policer),
             ("queue", self.queue),
             ("loss", self.loss),
             ("line", self.line),
