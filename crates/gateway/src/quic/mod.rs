@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use self::controller::FreshStartFactory;
 use self::knock::{Doorkeeper, IssuedIds, Knock};
-use self::socket::{Marking, TunnelSocket, Turned};
+use self::socket::{Carrier, Marking, TunnelSocket, Turned};
 use self::tls::PinnedKeys;
 use crate::config::meaning::Tunnel;
 use crate::keys::{PrivateKey, PublicKey};
@@ -82,7 +82,20 @@ impl Endpoint {
             address: config.listen,
             source,
         };
-        let socket = bind_udp(config.listen).map_err(bind_error)?;
+        let carrier = bind_udp(config.listen)
+            .and_then(Carrier::system)
+            .map_err(bind_error)?;
+        Self::with_carrier(config, key, carrier, None)
+    }
+
+    /// Runs over a socket that is there already. With a `seed`, everything
+    /// random in the QUIC stack that shows in time or size repeats itself.
+    pub fn with_carrier(
+        config: &Tunnel,
+        key: PrivateKey,
+        carrier: Carrier,
+        seed: Option<[u8; 32]>,
+    ) -> Result<Self, EndpointError> {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, &key.to_pkcs8_der());
         let issued = IssuedIds::new(hmac::sign(&secret, b"connection ids").as_ref());
         let reset_key = hmac::Key::new(
@@ -91,7 +104,9 @@ impl Endpoint {
         );
         let mut endpoint_config = EndpointConfig::new(Arc::new(reset_key));
         let ids = issued.clone();
-        endpoint_config.cid_generator(Arc::new(move || Box::new(ids.clone())));
+        endpoint_config
+            .cid_generator(Arc::new(move || Box::new(ids.clone())))
+            .rng_seed(seed);
 
         let pinned = Arc::new(PinnedKeys::default());
         let transport = Arc::new(transport(config));
@@ -103,15 +118,17 @@ impl Endpoint {
         let marking = Arc::new(Marking::default());
         let turned = Arc::new(Turned::default());
         let doorkeeper = Doorkeeper::new(issued, &key.public());
-        let socket = TunnelSocket::new(socket, doorkeeper, marking.clone(), turned.clone())
-            .map_err(bind_error)?;
+        let socket = TunnelSocket::new(carrier, doorkeeper, marking.clone(), turned.clone());
         let inner = noq::Endpoint::new_with_abstract_socket(
             endpoint_config,
             Some(server),
             Box::new(socket),
             Arc::new(TokioRuntime),
         )
-        .map_err(bind_error)?;
+        .map_err(|source| EndpointError::Bind {
+            address: config.listen,
+            source,
+        })?;
         Ok(Self {
             inner,
             key,

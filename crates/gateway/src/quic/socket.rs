@@ -62,34 +62,59 @@ impl Turned {
     }
 }
 
+/// What carries the datagrams: the system's socket, or one in memory.
+#[derive(Debug)]
+pub struct Carrier {
+    socket: Box<dyn AsyncUdpSocket>,
+    /// The system's socket once more, for datagrams with a DSCP; another
+    /// kind of socket carries no marks.
+    marked: Option<Arc<tokio::net::UdpSocket>>,
+}
+
+impl Carrier {
+    /// Takes a bound socket over. Must run inside a tokio runtime.
+    pub fn system(socket: std::net::UdpSocket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let marked = tokio::net::UdpSocket::from_std(socket.try_clone()?)?;
+        Ok(Self {
+            socket: TokioRuntime.wrap_udp_socket(socket)?,
+            marked: Some(Arc::new(marked)),
+        })
+    }
+}
+
+impl From<Box<dyn AsyncUdpSocket>> for Carrier {
+    fn from(socket: Box<dyn AsyncUdpSocket>) -> Self {
+        Self {
+            socket,
+            marked: None,
+        }
+    }
+}
+
 /// The socket handed to the QUIC endpoint.
 #[derive(Debug)]
 pub struct TunnelSocket {
-    inner: Box<dyn AsyncUdpSocket>,
-    marked: Arc<tokio::net::UdpSocket>,
+    carrier: Carrier,
     marking: Arc<Marking>,
     doorkeeper: Doorkeeper,
     turned: Arc<Turned>,
 }
 
 impl TunnelSocket {
-    /// Takes a bound socket over. Must run inside a tokio runtime.
+    /// Guards `carrier`.
     pub fn new(
-        socket: std::net::UdpSocket,
+        carrier: Carrier,
         doorkeeper: Doorkeeper,
         marking: Arc<Marking>,
         turned: Arc<Turned>,
-    ) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
-        let marked = Arc::new(tokio::net::UdpSocket::from_std(socket.try_clone()?)?);
-        let inner = TokioRuntime.wrap_udp_socket(socket)?;
-        Ok(Self {
-            inner,
-            marked,
+    ) -> Self {
+        Self {
+            carrier,
             marking,
             doorkeeper,
             turned,
-        })
+        }
     }
 
     /// Moves the datagrams that may pass to the front of the buffer; a
@@ -117,8 +142,8 @@ impl TunnelSocket {
 impl AsyncUdpSocket for TunnelSocket {
     fn create_sender(&self) -> Pin<Box<dyn UdpSender>> {
         Box::pin(MarkingSender {
-            plain: self.inner.create_sender(),
-            marked: self.marked.clone(),
+            plain: self.carrier.socket.create_sender(),
+            marked: self.carrier.marked.clone(),
             marking: self.marking.clone(),
         })
     }
@@ -129,7 +154,7 @@ impl AsyncUdpSocket for TunnelSocket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        let received = ready!(self.inner.poll_recv(cx, bufs, meta))?;
+        let received = ready!(self.carrier.socket.poll_recv(cx, bufs, meta))?;
         for (buffer, meta) in bufs.iter_mut().zip(meta.iter_mut()).take(received) {
             self.admit(buffer, meta);
         }
@@ -137,22 +162,22 @@ impl AsyncUdpSocket for TunnelSocket {
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.inner.local_addr()
+        self.carrier.socket.local_addr()
     }
 
     fn max_receive_segments(&self) -> NonZeroUsize {
-        self.inner.max_receive_segments()
+        self.carrier.socket.max_receive_segments()
     }
 
     fn may_fragment(&self) -> bool {
-        self.inner.may_fragment()
+        self.carrier.socket.may_fragment()
     }
 }
 
 #[derive(Debug)]
 struct MarkingSender {
     plain: Pin<Box<dyn UdpSender>>,
-    marked: Arc<tokio::net::UdpSocket>,
+    marked: Option<Arc<tokio::net::UdpSocket>>,
     marking: Arc<Marking>,
 }
 
@@ -162,15 +187,14 @@ impl UdpSender for MarkingSender {
         transmit: &Transmit<'_>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let dscp = self.marking.current(transmit.destination);
-        if dscp == 0 {
-            return self.plain.as_mut().poll_send(transmit, cx);
-        }
+        let this = &mut *self;
+        let dscp = this.marking.current(transmit.destination);
+        let Some(marked) = this.marked.as_ref().filter(|_| dscp != 0) else {
+            return this.plain.as_mut().poll_send(transmit, cx);
+        };
         loop {
-            ready!(self.marked.poll_send_ready(cx))?;
-            let sent = self.marked.try_io(Interest::WRITABLE, || {
-                send_marked(&self.marked, transmit, dscp)
-            });
+            ready!(marked.poll_send_ready(cx))?;
+            let sent = marked.try_io(Interest::WRITABLE, || send_marked(marked, transmit, dscp));
             match sent {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return Poll::Ready(other),

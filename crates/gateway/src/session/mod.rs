@@ -14,12 +14,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farhaul_tunnel::{
     Event, FlowId, Hello, Limits, Mux, Negotiated, OpenError, OpenRequest, Refusal, ResetCode, Side,
 };
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 
 use crate::lock::lock;
 

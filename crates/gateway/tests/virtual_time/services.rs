@@ -1,0 +1,129 @@
+//! What a side offers to the flows opened towards it, by target port as of
+//! old: echo (RFC 862), discard (RFC 863).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use farhaul_gateway::session::{FlowHandle, Incoming, Session};
+use farhaul_tunnel::{Class, OpenRequest, Target};
+use tokio::sync::{mpsc, watch};
+
+use super::network::Network;
+
+/// Sends back what it receives.
+pub const ECHO: u16 = 7;
+/// Counts what it receives.
+pub const DISCARD: u16 = 9;
+
+const READ_BYTES_MAX: usize = 256 << 10;
+
+/// What one discarding flow has received.
+#[derive(Debug)]
+pub struct Received {
+    bytes: AtomicU64,
+    end_ns: OnceLock<u64>,
+    reads: watch::Sender<bool>,
+}
+
+impl Received {
+    fn new() -> Self {
+        Self {
+            bytes: AtomicU64::new(0),
+            end_ns: OnceLock::new(),
+            reads: watch::channel(true).0,
+        }
+    }
+
+    /// Payload in order.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// When the flow's clean end was read.
+    pub fn end_ns(&self) -> Option<u64> {
+        self.end_ns.get().copied()
+    }
+
+    /// From now on nothing more is read.
+    pub fn stop_reading(&self) {
+        self.reads.send_replace(false);
+    }
+}
+
+/// The services of one side.
+#[derive(Debug, Default)]
+pub struct Services(Mutex<BTreeMap<u16, Arc<Received>>>);
+
+impl Services {
+    /// The count of the flow whose client port is `port`.
+    pub fn received(&self, port: u16) -> Arc<Received> {
+        let mut all = self.0.lock().unwrap();
+        let entry = all.entry(port);
+        entry.or_insert_with(|| Arc::new(Received::new())).clone()
+    }
+
+    /// Payload of all flows.
+    pub fn bytes(&self) -> u64 {
+        let all = self.0.lock().unwrap();
+        all.values().map(|received| received.bytes()).sum()
+    }
+}
+
+/// What a flow asks for; `port` names it in [`Services::received`].
+pub fn request(service: u16, port: u16, class: Class) -> OpenRequest {
+    OpenRequest {
+        client: SocketAddr::from(([10, 1, 0, 2], port)),
+        target: Target::Address(SocketAddr::from(([10, 2, 0, 2], service))),
+        keep_client_address: true,
+        class,
+        dscp: 0,
+    }
+}
+
+/// Serves every flow the peer opens.
+pub async fn serve(
+    network: Arc<Network>,
+    session: Arc<Session>,
+    mut incoming: mpsc::UnboundedReceiver<Incoming>,
+    services: Arc<Services>,
+) {
+    while let Some(asked) = incoming.recv().await {
+        let port = asked.request.client.port();
+        let is_echo = matches!(asked.request.target, Target::Address(to) if to.port() == ECHO);
+        let flow = asked.accept(&session);
+        if is_echo {
+            tokio::spawn(echo(flow));
+        } else {
+            tokio::spawn(discard(network.clone(), flow, services.received(port)));
+        }
+    }
+}
+
+async fn echo(flow: FlowHandle) {
+    while let Ok(Some(bytes)) = flow.read(READ_BYTES_MAX).await {
+        if flow.write(bytes).await.is_err() {
+            return;
+        }
+    }
+    flow.finish();
+}
+
+async fn discard(network: Arc<Network>, flow: FlowHandle, received: Arc<Received>) {
+    let mut reads = received.reads.subscribe();
+    while reads.wait_for(|reads| *reads).await.is_ok() {
+        match flow.read(READ_BYTES_MAX).await {
+            Ok(Some(bytes)) => {
+                received
+                    .bytes
+                    .fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            }
+            Ok(None) => {
+                let _ = received.end_ns.set(network.now_ns());
+                return flow.finish();
+            }
+            Err(_) => return,
+        }
+    }
+}
