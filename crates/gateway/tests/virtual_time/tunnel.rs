@@ -70,6 +70,7 @@ impl Gateway {
             },
             limits: Limits::default(),
             mark: Arc::default(),
+            keep_alive: config(self.address).keep_alive,
         });
         let services = Arc::new(Services::default());
         let end = End {
