@@ -13,6 +13,9 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod engine;
+pub mod http;
 pub mod ladder;
 pub mod network;
+pub mod statistics;
 pub mod tcp;
+pub mod workload;

@@ -170,6 +170,14 @@ impl<T: Copy> Network<T> {
         self.with_end(id, side, |endpoint| endpoint.write(bytes));
     }
 
+    /// Appends bytes and half-closes, so that the end rides with the last byte.
+    pub fn write_last(&mut self, id: ConnectionId, side: Side, bytes: u64) {
+        self.with_end(id, side, |endpoint| {
+            endpoint.write(bytes);
+            endpoint.finish();
+        });
+    }
+
     /// Half-closes.
     pub fn finish(&mut self, id: ConnectionId, side: Side) {
         self.with_end(id, side, Endpoint::finish);

@@ -1,0 +1,69 @@
+//! What is asked for: hosts and requests, read from a host file and a log file
+//! as the study had them, prepared from other logs, or generated.
+
+mod generator;
+mod scale;
+
+pub use generator::{Generator, SizeLaw, Weighted};
+pub use scale::Scaled;
+
+/// A server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// Its buffer: the largest window it offered.
+    pub window_bytes: u64,
+    /// Its maximum segment size.
+    pub mss_bytes: u32,
+}
+
+/// A request and its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// When it was made, from the beginning of the log.
+    pub at_ns: u64,
+    /// Who made it, for clients that limit their connections.
+    pub client: u32,
+    /// Index of its host.
+    pub host: u32,
+    /// Length of the request, header included.
+    pub request_bytes: u32,
+    /// Length of the reply, header included.
+    pub reply_bytes: u64,
+    /// How long the far network took to deliver the reply.
+    pub far_ns: u64,
+}
+
+/// Hosts and requests in the order of time.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// The servers.
+    pub hosts: Vec<Host>,
+    /// The requests.
+    pub requests: Vec<Request>,
+    /// How long the log runs.
+    pub duration_ns: u64,
+}
+
+impl Workload {
+    /// Puts requests in the order of time; those of one time keep theirs.
+    pub fn sort(&mut self) {
+        self.requests.sort_by_key(|request| request.at_ns);
+    }
+
+    /// Bits of replies per second of the log.
+    pub fn load_bit_per_s(&self) -> f64 {
+        let bytes: u64 = self
+            .requests
+            .iter()
+            .map(|request| request.reply_bytes)
+            .sum();
+        let span_s = crate::engine::seconds(self.duration_ns);
+        if span_s > 0.0 {
+            bytes as f64 * 8.0 / span_s
+        } else {
+            0.0
+        }
+    }
+}
