@@ -36,6 +36,11 @@ impl Knowledge {
             Self::Told => "told",
         }
     }
+
+    /// The rate that is told, bit/s; who is told it owns the link.
+    pub fn of(self, cell: &Cell) -> Option<u64> {
+        (self == Self::Told).then(|| cell.rate_bit_per_s() as u64)
+    }
 }
 
 /// A link with a name.

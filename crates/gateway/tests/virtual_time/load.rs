@@ -1,25 +1,17 @@
-//! One bulk flow and one keystroke at a time: what a cell of the matrix is
-//! judged by.
+//! One bulk flow and one person typing: what a cell of the matrix is judged
+//! by.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
-
-use bytes::Bytes;
-use farhaul_gateway::session::FlowHandle;
-use farhaul_tunnel::{Class, ResetCode};
 
 use super::cell::{Cell, Knowledge};
 use super::clock;
+use super::echo::{self, Echoes};
+use super::figure::Figure;
 use super::network::{Network, Way};
-use super::services::{self, ECHO};
 use super::trace::Trace;
 use super::tunnel::Pair;
 
-/// Payload of an echo.
-const ECHO_BYTES: usize = 64;
-/// Its Ethernet frame, about: headers of all layers, and an acknowledgement.
-const ECHO_FRAME_BYTES: u64 = 180;
 const BULK_PORT: u16 = 40_000;
 const ECHO_PORT: u16 = 50_000;
 
@@ -28,18 +20,18 @@ const ECHO_PORT: u16 = 50_000;
 pub struct Load {
     /// The whole run.
     pub trace: Trace,
-    /// Seconds without and with measuring.
+    /// Measured from this second to that.
     pub window_s: (u64, u64),
-    /// Round trips of the echoes sent while measuring, in order of sending;
-    /// one that did not come back in time counts as infinite.
+    /// Round trips of the echoes sent within it.
     pub echoes_ms: Vec<f64>,
 }
 
 impl Load {
     /// Payload per second after the warm-up.
-    pub fn goodput_bit_per_s(&self) -> f64 {
+    pub fn goodput_mbit(&self) -> f64 {
         self.trace
             .goodput_bit_per_s(self.window_s.0, self.window_s.1)
+            / 1e6
     }
 
     /// Mean wait in the bottleneck's queue after the warm-up.
@@ -47,26 +39,10 @@ impl Load {
         self.trace.queue_mean_ms(self.window_s.0, self.window_s.1)
     }
 
-    /// Share of packets that the bottleneck's queue refused after the warm-up.
+    /// Share of packets that queue or policer refused after the warm-up.
     pub fn dropped_share(&self) -> f64 {
         self.trace.dropped_share(self.window_s.0, self.window_s.1)
     }
-
-    /// The echo that 95 % were not slower than.
-    pub fn echo_p95_ms(&self) -> f64 {
-        let mut sorted = self.echoes_ms.clone();
-        sorted.sort_by(f64::total_cmp);
-        let rank = (sorted.len() * 95).div_ceil(100);
-        sorted
-            .get(rank.saturating_sub(1))
-            .copied()
-            .unwrap_or(f64::NAN)
-    }
-}
-
-/// Echo on the empty link.
-pub fn echo_base_ms(cell: &Cell) -> f64 {
-    cell.rtt().as_secs_f64() * 1e3 + 2.0 * cell.sending_ms(ECHO_FRAME_BYTES)
 }
 
 /// Runs one cell.
@@ -76,7 +52,7 @@ pub fn run(cell: &Cell, knowledge: Knowledge, seed: u64) -> Result<Load, String>
     let limit = Duration::from_secs(window_s.1 + 60);
     let interval = echo_interval(cell);
     clock::run(cell.link.clone(), seed, limit, |network| {
-        load(network, knowledge, seed, window_s, interval)
+        load(network, knowledge.of(cell), seed, window_s, interval)
     })
 }
 
@@ -90,30 +66,17 @@ fn echo_interval(cell: &Cell) -> Duration {
 
 async fn load(
     network: Arc<Network>,
-    knowledge: Knowledge,
+    told: Option<u64>,
     seed: u64,
     window_s: (u64, u64),
     interval: Duration,
 ) -> Result<Load, String> {
-    let tunnel = Pair::new(&network, 1, 0, knowledge, seed)?.dial().await?;
+    let tunnel = Pair::new(&network, 1, 0, told, seed)?.dial().await?;
     tunnel.bulk(Way::Forward, BULK_PORT, None)?;
-    let request = services::request(ECHO, ECHO_PORT, Class::Interactive);
-    let flow = tunnel.near.session.open(request);
-    let flow = Arc::new(flow.map_err(|error| error.to_string())?);
-    let echoes = Arc::new(Echoes::default());
+    let echoes = Echoes::start(&network, &tunnel, ECHO_PORT, interval, seed)?;
     let start_ns = network.now_ns();
-    tokio::spawn(ask(
-        network.clone(),
-        flow.clone(),
-        echoes.clone(),
-        interval,
-        seed,
-    ));
-    tokio::spawn(listen(network.clone(), flow, echoes.clone()));
     let trace = Trace::record(&network, &tunnel, window_s.1).await;
-    if let Some(end) = tunnel.near.session.over() {
-        return Err(end.to_string());
-    }
+    tunnel.standing()?;
     let from_ns = start_ns + window_s.0 * 1_000_000_000;
     let echoes_ms = echoes.since(from_ns, network.now_ns());
     Ok(Load {
@@ -123,71 +86,51 @@ async fn load(
     })
 }
 
-#[derive(Default)]
-struct Echoes {
-    waiting: Mutex<VecDeque<u64>>,
-    /// When each was sent, and how long it took.
-    done: Mutex<Vec<(u64, u64)>>,
+/// A cell of the matrix against its targets.
+pub fn figures(cell: &Cell, knowledge: Knowledge, load: &Load) -> Vec<Figure> {
+    let is_told = knowledge == Knowledge::Told;
+    let is_slow = cell.rate_bit_per_s() < 10e6;
+    let queue_ms = match (is_told, is_slow) {
+        (true, _) => 5.0,
+        (false, true) => 40.0,
+        (false, false) => 15.0,
+    };
+    let base_ms = echo::base_ms(cell);
+    let grace_ms = 15.0
+        + if is_slow {
+            cell.sending_ms(3 * 1514)
+        } else {
+            0.0
+        };
+    let echo = Figure::new("echo_p95", "ms", echo::percentile(&load.echoes_ms, 95)).limit(base_ms);
+    vec![
+        goodput(cell, load, if is_told { 0.97 } else { 0.95 }),
+        Figure::new("queue_mean", "ms", load.queue_mean_ms()).at_most(queue_ms),
+        match is_told {
+            true => echo.at_most(base_ms + grace_ms),
+            false => echo,
+        },
+        Figure::new("dropped", "%", load.dropped_share() * 100.0),
+    ]
 }
 
-impl Echoes {
-    /// Round trips of what was sent from `from_ns` on. What is still on its
-    /// way counts as lost once it is slower than everything that came back.
-    fn since(&self, from_ns: u64, now_ns: u64) -> Vec<f64> {
-        let done = self.done.lock().unwrap();
-        let done = done.iter().filter(|(sent_ns, _)| *sent_ns >= from_ns);
-        let mut echoes_ms: Vec<f64> = done.map(|(_, took_ns)| *took_ns as f64 / 1e6).collect();
-        let slowest_ms = echoes_ms.iter().copied().fold(0.0, f64::max);
-        let waiting = self.waiting.lock().unwrap();
-        let ages_ms = waiting
-            .iter()
-            .map(|sent_ns| (now_ns - sent_ns.max(&from_ns)) as f64 / 1e6);
-        let late = ages_ms.filter(|age_ms| *age_ms > slowest_ms).count();
-        echoes_ms.extend(std::iter::repeat_n(f64::INFINITY, late));
-        echoes_ms
-    }
+/// A link that is no cell of the matrix: only the goodput has a target.
+pub fn odd_figures(cell: &Cell, load: &Load, share: f64) -> Vec<Figure> {
+    vec![
+        goodput(cell, load, share),
+        Figure::new("queue_mean", "ms", load.queue_mean_ms()),
+        Figure::new("echo_p95", "ms", echo::percentile(&load.echoes_ms, 95))
+            .limit(echo::base_ms(cell)),
+        Figure::new("dropped", "%", load.dropped_share() * 100.0),
+    ]
 }
 
-/// Sends echoes at uneven intervals, so that they keep step with nothing.
-async fn ask(
-    network: Arc<Network>,
-    flow: Arc<FlowHandle>,
-    echoes: Arc<Echoes>,
-    interval: Duration,
-    seed: u64,
-) -> Result<(), ResetCode> {
-    let mut state = seed | 1;
-    loop {
-        echoes.waiting.lock().unwrap().push_back(network.now_ns());
-        flow.write(Bytes::from_static(&[0; ECHO_BYTES])).await?;
-        // Knuth's MMIX generator; its upper bits will do.
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        let extra = interval.mul_f64((state >> 40) as f64 / (1u64 << 24) as f64 * 0.5);
-        tokio::time::sleep(interval.mul_f64(0.75) + extra).await;
-    }
-}
-
-async fn listen(
-    network: Arc<Network>,
-    flow: Arc<FlowHandle>,
-    echoes: Arc<Echoes>,
-) -> Result<(), ResetCode> {
-    let mut bytes = 0;
-    while let Some(more) = flow.read(1 << 16).await? {
-        bytes += more.len();
-        let now_ns = network.now_ns();
-        while bytes >= ECHO_BYTES {
-            bytes -= ECHO_BYTES;
-            if let Some(sent_ns) = echoes.waiting.lock().unwrap().pop_front() {
-                echoes
-                    .done
-                    .lock()
-                    .unwrap()
-                    .push((sent_ns, now_ns - sent_ns));
-            }
-        }
-    }
-    Ok(())
+fn goodput(cell: &Cell, load: &Load, share: f64) -> Figure {
+    let limit_mbit = cell.reachable_bit_per_s() / 1e6;
+    let (from_s, to_s) = load.window_s;
+    Figure::new("goodput", "Mbit/s", load.goodput_mbit())
+        .limit(limit_mbit)
+        .at_least(share * limit_mbit)
+        .detail("measured", format!("seconds {from_s} to {to_s}"))
+        .detail("link", cell.words.as_str())
 }

@@ -5,15 +5,18 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `clock` | runs a scenario while time jumps from event to event |
+//! | `clock`, `random` | a scenario while time jumps from event to event; numbers that repeat |
 //! | `network`, `socket` | the link, and the sockets on it |
 //! | `tunnel` | two gateways' ends of a tunnel across it |
 //! | `services` | what the far side offers to flows: discard, echo, a reader that stops |
 //! | `ceiling` | the share of a link that can be payload |
 //! | `cell` | names and durations of the matrix |
 //! | `trace` | what happens second by second |
+//! | `echo` | a person typing: 64 bytes now and then |
 //! | `load` | bulk and echo at once: goodput, queue and delay of one cell |
 //! | `transfer` | one transfer from its first byte to its end |
+//! | `changes` | bulk over a link that becomes another one |
+//! | `company` | several flows in a tunnel, several tunnels on a link |
 //! | `plan`, `figure` | everything that is measured, as jobs that give rows |
 //!
 //! # What is modelled and what is not
@@ -27,11 +30,15 @@
 
 pub mod ceiling;
 pub mod cell;
+pub mod changes;
 pub mod clock;
+pub mod company;
+pub mod echo;
 pub mod figure;
 pub mod load;
 pub mod network;
 pub mod plan;
+pub mod random;
 pub mod services;
 pub mod socket;
 pub mod trace;

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::cell::{Cell, Knowledge};
 use super::figure::Figure;
-use super::load::{self, Load};
 use super::trace::Trace;
-use super::transfer::{self, Past, Transfer};
+use super::transfer::{self, Past};
+use super::{changes, company, load};
 
 /// What one run of a job has shown.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,19 +52,27 @@ impl Job {
 /// All jobs.
 pub fn jobs() -> Vec<Job> {
     let cells = Cell::matrix();
-    let both = |cell| Knowledge::BOTH.map(|known| (cell, known));
     let mut jobs = Vec::new();
-    for (cell, knowledge) in cells.iter().flat_map(both) {
+    for (cell, knowledge) in each(&cells) {
         jobs.push(load_job(cell, knowledge));
         if cell.loss() <= 0.05 {
             jobs.push(transfer_job(cell, knowledge, Past::Idle));
         }
     }
-    for (rate_mbit, one_way_ms, loss_percent) in RETURNS {
-        let cell = Cell::of_matrix(rate_mbit, one_way_ms, loss_percent);
-        let return_job = |known| transfer_job(&cell, known, Past::Returning);
-        jobs.extend(Knowledge::BOTH.map(return_job));
+    for (cell, knowledge) in each(&cells_of(&RETURNS)) {
+        jobs.push(transfer_job(cell, knowledge, Past::Returning));
     }
+    for (cell, knowledge) in each(&odd_cells()) {
+        jobs.push(odd_job(cell, knowledge));
+    }
+    for (cell, knowledge) in each(&cells_of(&COMPANY)) {
+        jobs.push(both_ways_job(cell, knowledge));
+        jobs.push(many_flows_job(cell, knowledge));
+    }
+    for cell in &cells_of(&COMPANY) {
+        jobs.extend(company_jobs(cell));
+    }
+    jobs.extend(change_jobs());
     jobs
 }
 
@@ -79,108 +88,226 @@ const RETURNS: [(&str, u64, &str); 8] = [
     ("155.52", 100, "1"),
 ];
 
-/// Bulk and echo on one link.
-pub fn load_job(cell: &Cell, knowledge: Knowledge) -> Job {
+/// Links on which a tunnel or a flow is not alone.
+const COMPANY: [(&str, u64, &str); 3] =
+    [("51.84", 30, "0"), ("51.84", 100, "0"), ("51.84", 100, "1")];
+
+/// What is odd about a link, added to or in place of the matrix's words.
+const ODDITIES: [(&str, &str); 7] = [
+    ("bursts1%", "loss bursts 1% 3"),
+    ("bursts5%", "loss bursts 5% 3"),
+    ("jitter20%", "jitter JITTER"),
+    ("jitter20%-overtaking", "jitter JITTER reorder jitter"),
+    ("queue5ms", "queue 5ms"),
+    ("queue5ms/1%", "loss 1% queue 5ms"),
+    ("policer", "policer RATE 128kb rate 155.52mbit"),
+];
+
+fn cells_of(links: &[(&str, u64, &str)]) -> Vec<Cell> {
+    let cell = |(rate_mbit, one_way_ms, loss_percent): &(&str, u64, &str)| {
+        Cell::of_matrix(rate_mbit, *one_way_ms, loss_percent)
+    };
+    links.iter().map(cell).collect()
+}
+
+fn odd_cells() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (rate_mbit, one_way_ms) in [("51.84", 30), ("51.84", 100), ("51.84", 250)] {
+        for (name, words) in ODDITIES {
+            let words = words
+                .replace("JITTER", &format!("{}ms", one_way_ms / 5))
+                .replace("RATE", &format!("{rate_mbit}mbit"));
+            cells.push(Cell::new(
+                format!("{rate_mbit}M/{one_way_ms}ms/{name}"),
+                format!("rate {rate_mbit}mbit delay {one_way_ms}ms queue 100ms {words}"),
+            ));
+        }
+    }
+    cells
+}
+
+fn each(cells: &[Cell]) -> impl Iterator<Item = (&Cell, Knowledge)> {
+    let both = |cell| Knowledge::BOTH.map(|known| (cell, known));
+    cells.iter().flat_map(both)
+}
+
+/// A job whose link is full for `seconds`.
+fn job<F>(cell: &Cell, config: &'static str, work: &'static str, seconds: f64, run: F) -> Job
+where
+    F: Fn(&Cell, u64) -> Result<(Vec<Figure>, Trace), String> + Send + Sync + 'static,
+{
     let cell = cell.clone();
-    let seconds = cell.warm_up_s() + cell.measured_s();
     Job {
         scenario: cell.name.clone(),
-        config: knowledge.name(),
-        work: "load",
-        cost: cell.rate_bit_per_s() * seconds as f64,
+        config,
+        work,
+        cost: cell.rate_bit_per_s() * seconds,
         run: Box::new(move |seed| {
-            let load = load::run(&cell, knowledge, seed)?;
-            Ok(Outcome {
-                figures: load_figures(&cell, knowledge, &load),
-                trace: load.trace,
-            })
+            let (figures, trace) = run(&cell, seed)?;
+            Ok(Outcome { figures, trace })
         }),
     }
+}
+
+fn seconds(cell: &Cell) -> f64 {
+    (cell.warm_up_s() + cell.measured_s()) as f64
+}
+
+/// Bulk and echo on one link.
+pub fn load_job(cell: &Cell, knowledge: Knowledge) -> Job {
+    job(
+        cell,
+        knowledge.name(),
+        "load",
+        seconds(cell),
+        move |cell, seed| {
+            let load = load::run(cell, knowledge, seed)?;
+            Ok((load::figures(cell, knowledge, &load), load.trace))
+        },
+    )
+}
+
+fn odd_job(cell: &Cell, knowledge: Knowledge) -> Job {
+    job(
+        cell,
+        knowledge.name(),
+        "load",
+        seconds(cell),
+        move |cell, seed| {
+            let load = load::run(cell, knowledge, seed)?;
+            Ok((load::odd_figures(cell, &load, 0.85), load.trace))
+        },
+    )
 }
 
 /// One transfer, start and tail included.
 pub fn transfer_job(cell: &Cell, knowledge: Knowledge, past: Past) -> Job {
-    let cell = cell.clone();
-    Job {
-        scenario: cell.name.clone(),
-        config: knowledge.name(),
-        work: match past {
-            Past::Idle => "transfer",
-            Past::Returning => "return",
+    let work = match past {
+        Past::Idle => "transfer",
+        Past::Returning => "return",
+    };
+    job(
+        cell,
+        knowledge.name(),
+        work,
+        transfer::IDEAL_S,
+        move |cell, seed| {
+            let transfer = transfer::run(cell, knowledge, past, seed)?;
+            let figures = transfer::figures(cell, knowledge, past, &transfer);
+            Ok((figures, transfer.trace))
         },
-        cost: cell.rate_bit_per_s() * transfer::IDEAL_S,
-        run: Box::new(move |seed| {
-            let transfer = transfer::run(&cell, knowledge, past, seed)?;
-            Ok(Outcome {
-                figures: transfer_figures(&cell, knowledge, past, &transfer),
-                trace: transfer.trace,
-            })
+    )
+}
+
+fn both_ways_job(cell: &Cell, knowledge: Knowledge) -> Job {
+    let seconds = seconds(cell) * 2.0;
+    job(
+        cell,
+        knowledge.name(),
+        "both-ways",
+        seconds,
+        move |cell, seed| {
+            let seen = company::both_ways(cell, knowledge, seed)?;
+            Ok((company::both_ways_figures(cell, &seen), seen.1))
+        },
+    )
+}
+
+fn many_flows_job(cell: &Cell, knowledge: Knowledge) -> Job {
+    job(
+        cell,
+        knowledge.name(),
+        "20-flows",
+        seconds(cell),
+        move |cell, seed| {
+            let seen = company::many_flows(cell, 20, knowledge, seed)?;
+            Ok((company::many_flows_figures(cell, knowledge, &seen), seen.1))
+        },
+    )
+}
+
+/// What is not owned: flows and tunnels that must not hurt each other.
+fn company_jobs(cell: &Cell) -> Vec<Job> {
+    let untold = Knowledge::Untold.name();
+    let seconds = 2.0 * seconds(cell);
+    let mut jobs = vec![
+        job(
+            cell,
+            untold,
+            "stopped-reader",
+            seconds,
+            company::stopped_reader,
+        ),
+        job(
+            cell,
+            untold,
+            "loss-elsewhere",
+            10.0,
+            company::loss_elsewhere,
+        ),
+        job(cell, untold, "two-tunnels", 110.0, |cell, seed| {
+            let seen = company::two_tunnels(cell, Duration::ZERO, seed)?;
+            Ok((company::equal_figures(cell, &seen), seen.1))
         }),
+    ];
+    // Round trips of 60 and 200 ms.
+    if let Some(further) = Duration::from_millis(200)
+        .checked_sub(cell.rtt())
+        .filter(|further| !further.is_zero())
+    {
+        jobs.push(job(cell, untold, "two-rtts", 110.0, move |cell, seed| {
+            let seen = company::two_tunnels(cell, further, seed)?;
+            Ok((company::unequal_figures(cell, &seen), seen.1))
+        }));
     }
+    jobs
 }
 
-fn transfer_figures(
-    cell: &Cell,
-    knowledge: Knowledge,
-    past: Past,
-    transfer: &Transfer,
-) -> Vec<Figure> {
-    let limit_mbit = cell.reachable_bit_per_s() / 1e6;
-    let (metric, share): (_, f64) = match (past, knowledge) {
-        (Past::Idle, Knowledge::Untold) => ("transfer", 0.93),
-        (Past::Idle, Knowledge::Told) => ("transfer", 0.95),
-        (Past::Returning, _) => ("return", 0.90),
+/// Links that change; the first of each is the one that is told.
+fn change_jobs() -> Vec<Job> {
+    let rate = |mbit: &str, loss: &str| {
+        Cell::new(
+            "",
+            format!("rate {mbit}mbit delay 30ms loss {loss}% queue 100ms"),
+        )
     };
-    let bound = transfer::IDEAL_S / transfer::least_s(cell);
-    let words = format!(
-        "{} bytes in {:.2} s; at least {:.2} s",
-        transfer.bytes,
-        transfer.took.as_secs_f64(),
-        transfer::least_s(cell)
-    );
-    vec![
-        Figure::new(metric, "Mbit/s", transfer.bit_per_s() / 1e6)
-            .limit(limit_mbit)
-            .at_least(share.min(bound) * limit_mbit)
-            .detail("measured", words),
-    ]
-}
-
-fn load_figures(cell: &Cell, knowledge: Knowledge, load: &Load) -> Vec<Figure> {
-    let is_told = knowledge == Knowledge::Told;
-    let limit_mbit = cell.reachable_bit_per_s() / 1e6;
-    let goodput_mbit = load.goodput_bit_per_s() / 1e6;
-    let share = if is_told { 0.97 } else { 0.95 };
-    let measured = format!(
-        "seconds {} to {} of one bulk flow",
-        load.window_s.0, load.window_s.1
-    );
-    let is_slow = cell.rate_bit_per_s() < 10e6;
-    let queue_ms = match (is_told, is_slow) {
-        (true, _) => 5.0,
-        (false, true) => 40.0,
-        (false, false) => 15.0,
-    };
-    let base_ms = load::echo_base_ms(cell);
-    let grace_ms = 15.0
-        + if is_slow {
-            cell.sending_ms(3 * 1514)
-        } else {
-            0.0
-        };
-    let echo = Figure::new("echo_p95", "ms", load.echo_p95_ms()).limit(base_ms);
-    vec![
-        Figure::new("goodput", "Mbit/s", goodput_mbit)
-            .limit(limit_mbit)
-            .at_least(share * limit_mbit)
-            .detail("measured", measured),
-        Figure::new("queue_mean", "ms", load.queue_mean_ms()).at_most(queue_ms),
-        match is_told {
-            true => echo.at_most(base_ms + grace_ms),
-            false => echo,
-        },
-        Figure::new("dropped", "%", load.dropped_share() * 100.0),
-    ]
+    let route = |ms: u64| Cell::new("", format!("rate 51.84mbit delay {ms}ms queue 100ms"));
+    let steps = |loss| vec![rate("51.84", loss), rate("20", loss), rate("51.84", loss)];
+    let courses = [
+        ("51.84-20-51.84M/30ms/0%", steps("0"), &Knowledge::BOTH[..1]),
+        ("51.84-20-51.84M/30ms/1%", steps("1"), &Knowledge::BOTH[..1]),
+        (
+            "51.84M/30-100ms/0%",
+            vec![route(30), route(100)],
+            &Knowledge::BOTH[..],
+        ),
+        (
+            "51.84M/100-30ms/0%",
+            vec![route(100), route(30)],
+            &Knowledge::BOTH[..],
+        ),
+    ];
+    let mut jobs = Vec::new();
+    for (name, links, knowledges) in courses {
+        for knowledge in knowledges {
+            let (links, knowledge) = (links.clone(), *knowledge);
+            let first = Cell {
+                name: name.to_owned(),
+                ..links[0].clone()
+            };
+            jobs.push(job(
+                &first,
+                knowledge.name(),
+                "change",
+                90.0,
+                move |_, seed| {
+                    let trace = changes::run(&links, knowledge, seed)?;
+                    Ok((changes::figures(&links, &trace), trace))
+                },
+            ));
+        }
+    }
+    jobs
 }
 
 /// Runs every job with every seed on `threads` threads, the costly ones first.

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use super::cell::{Cell, Knowledge};
 use super::clock;
+use super::figure::Figure;
 use super::network::{Network, Way};
 use super::trace::Trace;
 use super::tunnel::{Pair, Tunnel};
@@ -63,8 +64,9 @@ pub fn least_s(cell: &Cell) -> f64 {
 pub fn run(cell: &Cell, knowledge: Knowledge, past: Past, seed: u64) -> Result<Transfer, String> {
     let bytes = (cell.reachable_bit_per_s() * IDEAL_S / 8.0) as u64;
     let limit = Duration::from_secs(PATIENCE_S + 120);
+    let told = knowledge.of(cell);
     clock::run(cell.link.clone(), seed, limit, |network| async move {
-        let pair = Pair::new(&network, 1, 0, knowledge, seed)?;
+        let pair = Pair::new(&network, 1, 0, told, seed)?;
         let tunnel = match past {
             Past::Idle => pair.dial().await?,
             Past::Returning => again(&pair).await?,
@@ -99,4 +101,23 @@ async fn transfer(network: &Arc<Network>, tunnel: &Tunnel, bytes: u64) -> Result
         took: Duration::from_nanos(end_ns - start_ns),
         trace,
     })
+}
+
+/// A transfer against its target, or against the least time it can take.
+pub fn figures(cell: &Cell, knowledge: Knowledge, past: Past, transfer: &Transfer) -> Vec<Figure> {
+    let limit_mbit = cell.reachable_bit_per_s() / 1e6;
+    let (metric, share): (_, f64) = match (past, knowledge) {
+        (Past::Idle, Knowledge::Untold) => ("transfer", 0.93),
+        (Past::Idle, Knowledge::Told) => ("transfer", 0.95),
+        (Past::Returning, _) => ("return", 0.90),
+    };
+    let least_s = least_s(cell);
+    let (bytes, took_s) = (transfer.bytes, transfer.took.as_secs_f64());
+    let words = format!("{bytes} bytes in {took_s:.2} s; at least {least_s:.2} s");
+    vec![
+        Figure::new(metric, "Mbit/s", transfer.bit_per_s() / 1e6)
+            .limit(limit_mbit)
+            .at_least(share.min(IDEAL_S / least_s) * limit_mbit)
+            .detail("measured", words),
+    ]
 }

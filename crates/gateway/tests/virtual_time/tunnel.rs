@@ -14,7 +14,6 @@ use farhaul_gateway::session::{FlowHandle, Session, SessionParts};
 use farhaul_tunnel::{Class, Hello, Limits, PROTOCOL_VERSIONS, ResetCode, Side};
 use noq::AsyncUdpSocket;
 
-use super::cell::Knowledge;
 use super::network::{Network, Way};
 use super::services::{self, DISCARD, Received, Services};
 use super::socket::MemorySocket;
@@ -104,12 +103,13 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Pair `number` on the link; `access_ns` of its way lie behind the link.
+    /// Pair `number` on the link; `access_ns` of its way there lie behind the
+    /// link. `told` is the rate of a link that is owned, bit/s.
     pub fn new(
         network: &Arc<Network>,
         number: u8,
         access_ns: u64,
-        _knowledge: Knowledge,
+        _told: Option<u64>,
         seed: u64,
     ) -> Result<Self, String> {
         let near = Gateway::new(network, Way::Forward, number, 0, seed)?;
@@ -159,6 +159,14 @@ impl Tunnel {
             greeted.map_err(|end| end.to_string())?;
         }
         Ok(tunnel)
+    }
+
+    /// An error where the tunnel is no more.
+    pub fn standing(&self) -> Result<(), String> {
+        match self.near.session.over() {
+            Some(end) => Err(end.to_string()),
+            None => Ok(()),
+        }
     }
 
     /// Starts a flow from `from` to the other end that sends as fast as it
