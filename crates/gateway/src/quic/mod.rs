@@ -2,6 +2,7 @@
 //! strangers, path MTU probed upwards from 1200.
 
 mod controller;
+pub mod flight;
 pub mod knock;
 pub mod socket;
 pub mod tls;
@@ -15,6 +16,7 @@ use ring::hmac;
 use thiserror::Error;
 
 use self::controller::FreshStartFactory;
+use self::flight::WatchedFactory;
 use self::knock::{Doorkeeper, IssuedIds, Knock};
 use self::socket::{Carrier, Marking, TunnelSocket, Turned};
 use self::tls::PinnedKeys;
@@ -238,6 +240,6 @@ fn transport(config: &Tunnel) -> TransportConfig {
         .initial_rtt(Duration::from_millis(200))
         .mtu_discovery_config(Some(mtu))
         .datagram_receive_buffer_size(None)
-        .congestion_controller_factory(Arc::new(FreshStartFactory::default()));
+        .congestion_controller_factory(Arc::new(WatchedFactory::new(FreshStartFactory::default())));
     transport
 }

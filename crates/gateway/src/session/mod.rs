@@ -1,12 +1,14 @@
 //! One tunnel that stands: a QUIC connection and the flows it carries.
 //!
 //! The protocol itself is the pure machine [`Mux`]; this file holds it in a
-//! lock and turns its events into wake-ups. `pump` writes its frames to the
-//! wire, `intake` feeds what arrives, `liveness` listens for silence, and
+//! lock and turns its events into wake-ups. `pump` gives its frames to QUIC
+//! when they are to be sent (`lane`, `backlog`), `intake` feeds what arrives, `liveness` listens for silence, and
 //! [`FlowHandle`] is what a flow's task holds.
 
+mod backlog;
 mod flow_handle;
 mod intake;
+mod lane;
 mod liveness;
 mod pump;
 
@@ -106,7 +108,7 @@ pub struct Session {
     incoming: mpsc::UnboundedSender<Incoming>,
     work: Notify,
     acknowledged: Notify,
-    in_flight_bytes: AtomicUsize,
+    held: pump::Held,
     hello: watch::Sender<Option<Negotiated>>,
     end: watch::Sender<Option<SessionEnd>>,
     flows_cut: AtomicUsize,
@@ -149,7 +151,7 @@ impl Session {
             incoming,
             work: Notify::new(),
             acknowledged: Notify::new(),
-            in_flight_bytes: AtomicUsize::new(0),
+            held: pump::Held::default(),
             hello: watch::channel(None).0,
             end: watch::channel(None).0,
             flows_cut: AtomicUsize::new(0),

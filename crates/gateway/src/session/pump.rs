@@ -1,86 +1,300 @@
-//! Writes the machine's frames to the wire, one short stream each.
+//! Gives the machine's frames to the QUIC stack, one short stream each, and no
+//! sooner than they are to be sent: what waits here is still in order.
+//!
+//! * Control frames go at once: credit that waits behind data would stop the
+//!   other direction.
+//! * Control and interactive data goes when little of it is under way, or when
+//!   there is room: it passes whatever else waits in the stack.
+//! * The rest goes, part by part if need be, while the stack has less than some
+//!   milliseconds' worth unsent (`backlog`), and while what it keeps for
+//!   repetition is within bounds.
+//!
+//! How much the stack has taken and not yet seen acknowledged only the stack
+//! knows, to the byte; its send window is the gauge. It is set to what is on
+//! the wire (`quic/flight.rs`) plus the backlog allowed, and then the stack
+//! takes as much of a frame as fits.
 
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 
+use farhaul_tunnel::{Class, Transmit};
+
+use super::backlog::PathFigures;
+use super::lane::Lane;
 use super::{Session, SessionEnd};
+use crate::quic::flight::Flight;
 
-/// Frames wait in the gateway, where they can still be scheduled, and not in
-/// the QUIC stack. It is given three windows: one on the wire, one being
-/// acknowledged, one for what a lossy round trip retransmits.
-const WINDOWS_IN_FLIGHT: u64 = 3;
-/// Before the window has grown.
-const IN_FLIGHT_BYTES_MIN: u64 = 256 << 10;
+/// How often the path's figures are read while there is something to do.
+const FIGURES_NS: u64 = 20_000_000;
 
-pub(super) async fn run(session: Arc<Session>) {
-    while !session.is_over() {
-        let now = session.now_ns();
-        let room = has_room(&session);
-        let next = session.operate(|mux, _| match room {
-            true => mux.poll_transmit(now),
-            // Credit that waits behind data would stop the other direction.
-            false => mux.poll_control(now),
-        });
-        match next {
-            Some(frame) => {
-                if let Err(end) = send(&session, frame).await {
-                    return session.finish(end);
-                }
-            }
-            None => tokio::select! {
-                () = session.work.notified() => {}
-                () = session.acknowledged.notified() => {}
-            },
+/// A frame that is held up is looked after this often, whatever was missed.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Frames handed over whose last byte is not acknowledged, bytes.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    all_bytes: AtomicU64,
+    urgent_bytes: AtomicU64,
+}
+
+impl Held {
+    fn add(&self, bytes: u64, is_urgent: bool) {
+        self.all_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if is_urgent {
+            self.urgent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    fn release(&self, bytes: u64, is_urgent: bool) {
+        self.all_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if is_urgent {
+            self.urgent_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }
 
-async fn send(
-    session: &Arc<Session>,
-    mut frame: farhaul_tunnel::Transmit,
-) -> Result<(), SessionEnd> {
-    let lost = |error: noq::WriteError| match error {
-        noq::WriteError::ConnectionLost(error) => super::intake::end_of(error),
-        other => SessionEnd::Protocol(other.to_string()),
-    };
-    let mut stream = session
-        .connection
-        .open_uni()
-        .await
-        .map_err(super::intake::end_of)?;
-    // Frames of one connection differ in priority only: their order is the
-    // machine's, retransmissions included.
-    let _ = stream.set_priority(frame.priority);
-    if frame.flow.is_some() {
-        session.mark.store(frame.dscp, Ordering::Relaxed);
-    }
-    let len = frame.frame_bytes();
-    stream
-        .write_all_chunks(&mut frame.chunks)
-        .await
-        .map_err(lost)?;
-    if stream.finish().is_err() {
-        return Err(SessionEnd::Protocol("peer refused a frame".to_owned()));
-    }
-    session.in_flight_bytes.fetch_add(len, Ordering::Relaxed);
-    let session = session.clone();
-    let acknowledged = stream.stopped();
-    tokio::spawn(async move {
-        let _ = acknowledged.await;
-        session.in_flight_bytes.fetch_sub(len, Ordering::Relaxed);
-        session.acknowledged.notify_one();
-    });
-    Ok(())
+/// When the path's figures were read, and what had been sent then: by the
+/// path, and as its controller was overheard.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    at_ns: u64,
+    sent_bytes: u64,
+    watched_bytes: u64,
 }
 
-fn has_room(session: &Session) -> bool {
-    (session.in_flight_bytes.load(Ordering::Relaxed) as u64) < in_flight_bytes_max(session)
+pub(super) async fn run(session: Arc<Session>) {
+    let mut pump = Pump::new(session);
+    while !pump.session.is_over() {
+        match pump.work().await {
+            Ok(()) => pump.wait().await,
+            Err(end) => return pump.session.finish(end),
+        }
+    }
 }
 
-fn in_flight_bytes_max(session: &Session) -> u64 {
-    let window = session
-        .connection
-        .path_stats(noq::PathId::ZERO)
-        .map_or(0, |path| path.cwnd);
-    (window * WINDOWS_IN_FLIGHT).max(IN_FLIGHT_BYTES_MIN)
+struct Pump {
+    session: Arc<Session>,
+    flight: Option<Arc<Flight>>,
+    path: PathFigures,
+    reading: Option<Reading>,
+    /// What had been sent when the frames held up were last looked after.
+    looked_bytes: u64,
+    /// Frames the stack has not taken whole.
+    urgent: Option<Lane>,
+    bulk: Option<Lane>,
+    /// What the stack's send window is set to.
+    window_bytes: Option<u64>,
+}
+
+impl Pump {
+    fn new(session: Arc<Session>) -> Self {
+        Self {
+            flight: Flight::of(&session.connection),
+            session,
+            path: PathFigures::default(),
+            reading: None,
+            looked_bytes: 0,
+            urgent: None,
+            bulk: None,
+            window_bytes: None,
+        }
+    }
+
+    /// Hands over all that may go now.
+    async fn work(&mut self) -> Result<(), SessionEnd> {
+        self.read_figures();
+        self.looked_bytes = self.sent_bytes();
+        self.advance_urgent().await?;
+        self.advance_bulk().await?;
+        while let Some(frame) = self.next_frame() {
+            self.hand_over(frame).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the path's figures when they are old, and tells the machine.
+    fn read_figures(&mut self) {
+        let now_ns = self.session.now_ns();
+        let is_fresh = |last: Reading| now_ns.saturating_sub(last.at_ns) < FIGURES_NS;
+        if self.reading.is_some_and(is_fresh) {
+            return;
+        }
+        let Some(stats) = self.session.connection.path_stats(noq::PathId::ZERO) else {
+            return;
+        };
+        self.follow(now_ns, stats.sent_bytes);
+        let pacing = self.flight.as_ref().map(|flight| flight.pacing_bytes_s());
+        self.path = PathFigures::new(&stats, pacing.unwrap_or(0));
+        let rate_bytes_s = self.path.rate_bytes_s;
+        let packet_bytes = usize::try_from(self.path.packet_bytes()).unwrap_or(usize::MAX);
+        self.session
+            .operate(|mux, _| mux.set_rate(rate_bytes_s, packet_bytes));
+    }
+
+    /// A path to another address has a controller of its own: more was sent,
+    /// and we heard nothing of it.
+    fn follow(&mut self, now_ns: u64, sent_bytes: u64) {
+        let last = self.reading.replace(Reading {
+            at_ns: now_ns,
+            sent_bytes,
+            watched_bytes: self.sent_bytes(),
+        });
+        let unheard =
+            |last: Reading| sent_bytes > last.sent_bytes && self.sent_bytes() == last.watched_bytes;
+        if last.is_some_and(unheard) {
+            self.flight = Flight::of(&self.session.connection);
+        }
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.flight.as_ref().map_or(0, |flight| flight.sent_bytes())
+    }
+
+    /// The next frame for which there is a place.
+    fn next_frame(&mut self) -> Option<Transmit> {
+        let now_ns = self.session.now_ns();
+        let held_bytes = self.session.held.all_bytes.load(Ordering::Relaxed);
+        let takes_bulk = self.bulk.is_none() && held_bytes < self.path.held_bytes_max();
+        let takes_urgent = self.urgent.is_none();
+        self.session
+            .operate(|mux, _| match (takes_urgent, takes_bulk) {
+                (false, _) => mux.poll_control(now_ns),
+                (true, false) => mux.poll_urgent(now_ns),
+                (true, true) => mux.poll_transmit(now_ns),
+            })
+    }
+
+    async fn hand_over(&mut self, frame: Transmit) -> Result<(), SessionEnd> {
+        if frame.flow.is_some() {
+            self.session.mark.store(frame.dscp, Ordering::Relaxed);
+        }
+        let (class, is_control) = (frame.class, frame.priority == i32::MAX);
+        let frame_bytes = frame.frame_bytes() as u64;
+        let lane = Lane::open(&self.session, frame).await?;
+        let is_urgent = matches!(class, Class::Control | Class::Interactive);
+        self.account(&lane, frame_bytes, is_urgent && !is_control);
+        if is_control {
+            return self.send_control(lane).await;
+        }
+        if is_urgent {
+            self.urgent = Some(lane);
+            self.advance_urgent().await
+        } else {
+            self.bulk = Some(lane);
+            self.advance_bulk().await
+        }
+    }
+
+    /// Counts the frame until it is acknowledged.
+    fn account(&self, lane: &Lane, frame_bytes: u64, is_urgent: bool) {
+        let session = self.session.clone();
+        session.held.add(frame_bytes, is_urgent);
+        let acknowledged = lane.acknowledged();
+        tokio::spawn(async move {
+            acknowledged.await;
+            session.held.release(frame_bytes, is_urgent);
+            session.acknowledged.notify_one();
+        });
+    }
+
+    async fn send_control(&mut self, mut lane: Lane) -> Result<(), SessionEnd> {
+        self.allow(u64::MAX);
+        while !lane.advance().await? {
+            // Only the peer's credit for the whole connection can be missing.
+            self.looked_bytes = self.sent_bytes();
+            self.wait().await;
+            if self.session.is_over() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn advance_urgent(&mut self) -> Result<(), SessionEnd> {
+        let Some(mut lane) = self.urgent.take() else {
+            return Ok(());
+        };
+        let urgent_bytes = self.session.held.urgent_bytes.load(Ordering::Relaxed);
+        let backlog_bytes = self.path.backlog_bytes();
+        self.allow(match urgent_bytes <= backlog_bytes {
+            true => u64::MAX,
+            false => self.taken_bytes_max().saturating_add(backlog_bytes),
+        });
+        if !lane.advance().await? {
+            self.urgent = Some(lane);
+        }
+        Ok(())
+    }
+
+    async fn advance_bulk(&mut self) -> Result<(), SessionEnd> {
+        let Some(mut lane) = self.bulk.take() else {
+            return Ok(());
+        };
+        self.allow(self.taken_bytes_max());
+        if !lane.advance().await? {
+            self.bulk = Some(lane);
+        }
+        Ok(())
+    }
+
+    /// What the stack may hold now, sent or not. Without figures of the flight
+    /// a window is taken to be on the wire.
+    fn taken_bytes_max(&self) -> u64 {
+        let in_flight_bytes = match &self.flight {
+            Some(flight) => flight.in_flight_bytes(),
+            None => self.path.window_bytes,
+        };
+        self.path.taken_bytes_max(in_flight_bytes)
+    }
+
+    fn allow(&mut self, window_bytes: u64) {
+        if self.window_bytes != Some(window_bytes) {
+            self.window_bytes = Some(window_bytes);
+            self.session.connection.set_send_window(window_bytes);
+        }
+    }
+
+    /// Waits until something may have changed.
+    async fn wait(&self) {
+        let is_held_up = self.urgent.is_some() || self.bulk.is_some();
+        let moved = async {
+            match &self.flight {
+                Some(flight) if is_held_up => {
+                    let step_bytes = self.path.step_bytes();
+                    if flight.wake_at(self.looked_bytes.saturating_add(step_bytes)) {
+                        flight.moved().await;
+                    }
+                }
+                _ => std::future::pending().await,
+            }
+        };
+        let tick = async {
+            match is_held_up {
+                true => tokio::time::sleep(TICK).await,
+                false => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.session.work.notified() => {}
+            () = self.session.acknowledged.notified() => {}
+            () = moved => {}
+            () = tick => {}
+            () = woken() => {}
+        }
+    }
+}
+
+/// Resolves when the task is woken by anyone: by the stack, when it takes more
+/// of a frame.
+async fn woken() {
+    let mut is_first = true;
+    poll_fn(|_| match std::mem::replace(&mut is_first, false) {
+        true => Poll::Pending,
+        false => Poll::Ready(()),
+    })
+    .await;
 }

@@ -1,0 +1,307 @@
+//! What a connection has on the wire, overheard from the calls to its
+//! congestion controller.
+//!
+//! The QUIC stack says what it has taken, but not how much of that it has
+//! sent. Its congestion controller is told of every packet that leaves, is
+//! acknowledged or is lost; [`Watched`] stands around any controller and keeps
+//! count. What is taken, unacknowledged and not on the wire is waiting to be
+//! sent: that is what the gateway keeps small (`session/pump.rs`).
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use noq::congestion::{Controller, ControllerFactory, ControllerMetrics};
+use noq_proto::RttEstimator;
+use tokio::sync::Notify;
+
+/// The figures of one path. Written under the connection's lock, read by
+/// anyone at any time; each by itself is exact, together they may be a packet
+/// apart.
+#[derive(Debug)]
+pub struct Flight {
+    in_flight_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+    pacing_bytes_s: AtomicU64,
+    /// Count of `sent_bytes` at which the waiter is woken.
+    wake_at_bytes: AtomicU64,
+    moved: Notify,
+}
+
+impl Default for Flight {
+    fn default() -> Self {
+        Self {
+            in_flight_bytes: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            pacing_bytes_s: AtomicU64::new(0),
+            wake_at_bytes: AtomicU64::new(u64::MAX),
+            moved: Notify::new(),
+        }
+    }
+}
+
+impl Flight {
+    /// The figures of the connection's path, if its controller is watched.
+    pub fn of(connection: &noq::Connection) -> Option<Arc<Flight>> {
+        let controller = connection.congestion_state(noq::PathId::ZERO)?;
+        let watched = controller.into_any().downcast::<Watched>().ok()?;
+        Some(watched.flight)
+    }
+
+    /// Sent, neither acknowledged nor taken for lost; bytes of UDP payload.
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.in_flight_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sent so far, bytes of UDP payload.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The controller's rate, bytes per second; 0 when it has none.
+    pub fn pacing_bytes_s(&self) -> u64 {
+        self.pacing_bytes_s.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the waiter once this much was sent in all; false when it was
+    /// already, and nobody will be woken.
+    pub fn wake_at(&self, sent_bytes: u64) -> bool {
+        self.wake_at_bytes.store(sent_bytes, Ordering::SeqCst);
+        self.sent_bytes.load(Ordering::SeqCst) < sent_bytes
+    }
+
+    /// Waits until what [`Flight::wake_at`] asked for was sent, or everything
+    /// sent has been answered. One waiter.
+    pub async fn moved(&self) {
+        self.moved.notified().await;
+    }
+
+    fn sent(&self, bytes: u64) {
+        self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let sent_bytes = self.sent_bytes.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        if sent_bytes >= self.wake_at_bytes.load(Ordering::SeqCst) {
+            self.wake_at_bytes.store(u64::MAX, Ordering::SeqCst);
+            self.moved.notify_one();
+        }
+    }
+
+    fn gone(&self, bytes: u64) {
+        let left = |in_flight: u64| Some(in_flight.saturating_sub(bytes));
+        let _ = self
+            .in_flight_bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+    }
+
+    /// What the stack itself counts; corrects what went unsaid, such as lost
+    /// probes and packets of a path that is no more.
+    fn settled(&self, in_flight_bytes: u64) {
+        self.in_flight_bytes
+            .store(in_flight_bytes, Ordering::Relaxed);
+        if in_flight_bytes == 0 {
+            self.moved.notify_one();
+        }
+    }
+}
+
+/// Makes controllers that are watched.
+#[derive(Debug)]
+pub struct WatchedFactory<F>(Arc<F>);
+
+impl<F> WatchedFactory<F> {
+    /// Watches what `inner` makes.
+    pub fn new(inner: F) -> Self {
+        Self(Arc::new(inner))
+    }
+}
+
+impl<F: ControllerFactory> ControllerFactory for WatchedFactory<F> {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(Watched {
+            inner: self.0.clone().build(now, current_mtu),
+            flight: Arc::default(),
+        })
+    }
+}
+
+/// Any controller, overheard.
+#[derive(Debug)]
+pub struct Watched {
+    inner: Box<dyn Controller>,
+    flight: Arc<Flight>,
+}
+
+impl Watched {
+    /// The controller itself.
+    pub fn into_inner(self) -> Box<dyn Controller> {
+        self.inner
+    }
+}
+
+impl Controller for Watched {
+    fn on_sent(&mut self, now: Instant, bytes: u64, largest_pn: u64) {
+        self.inner.on_sent(now, bytes, largest_pn);
+    }
+
+    fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
+        self.flight.sent(u64::from(bytes));
+        self.inner.on_packet_sent(now, bytes, pn);
+    }
+
+    fn on_cwnd_limited(&mut self) {
+        self.inner.on_cwnd_limited();
+    }
+
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        bytes: u64,
+        pn: u64,
+        app_limited: bool,
+        rtt: &RttEstimator,
+    ) {
+        self.flight.gone(bytes);
+        self.inner.on_ack(now, sent, bytes, pn, app_limited, rtt);
+    }
+
+    fn on_end_acks(
+        &mut self,
+        now: Instant,
+        in_flight: u64,
+        app_limited: bool,
+        largest_packet_num_acked: Option<u64>,
+    ) {
+        self.flight.settled(in_flight);
+        self.inner
+            .on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
+    }
+
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        is_persistent_congestion: bool,
+        is_ecn: bool,
+        lost_bytes: u64,
+        largest_lost_pn: u64,
+    ) {
+        self.inner.on_congestion_event(
+            now,
+            sent,
+            is_persistent_congestion,
+            is_ecn,
+            lost_bytes,
+            largest_lost_pn,
+        );
+    }
+
+    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
+        self.flight.gone(u64::from(lost_bytes));
+        self.inner.on_packet_lost(lost_bytes, pn, now);
+    }
+
+    fn on_spurious_congestion_event(&mut self) {
+        self.inner.on_spurious_congestion_event();
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.inner.on_mtu_update(new_mtu);
+    }
+
+    fn on_ack_frequency_update(&mut self, threshold: u64, delay: Duration) {
+        self.inner.on_ack_frequency_update(threshold, delay);
+    }
+
+    fn window(&self) -> u64 {
+        self.inner.window()
+    }
+
+    /// Asked by the stack before every packet that is paced.
+    fn metrics(&self) -> ControllerMetrics {
+        let metrics = self.inner.metrics();
+        let pacing_bytes_s = metrics.pacing_rate.unwrap_or(0);
+        self.flight
+            .pacing_bytes_s
+            .store(pacing_bytes_s, Ordering::Relaxed);
+        metrics
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self {
+            inner: self.inner.clone_box(),
+            flight: self.flight.clone(),
+        })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.inner.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use noq::congestion::CubicConfig;
+
+    fn watched() -> (Box<dyn Controller>, Arc<Flight>) {
+        let factory = Arc::new(WatchedFactory::new(CubicConfig::default()));
+        let controller = factory.build(Instant::now(), 1200);
+        let watched = controller.clone_box().into_any().downcast::<Watched>();
+        (controller, watched.unwrap().flight)
+    }
+
+    #[test]
+    fn packets_are_counted_from_sending_to_acknowledgement_or_loss() {
+        let (mut controller, flight) = watched();
+        let now = Instant::now();
+        for pn in 0..10 {
+            controller.on_packet_sent(now, 1000, pn);
+        }
+        assert_eq!(
+            (flight.sent_bytes(), flight.in_flight_bytes()),
+            (10_000, 10_000)
+        );
+        controller.on_packet_lost(1000, 3, now);
+        assert_eq!(flight.in_flight_bytes(), 9000);
+        controller.on_end_acks(now, 4000, false, Some(5));
+        assert_eq!(
+            (flight.sent_bytes(), flight.in_flight_bytes()),
+            (10_000, 4000)
+        );
+        controller.on_packet_lost(9000, 6, now);
+        assert_eq!(flight.in_flight_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_waiter_is_woken_when_enough_was_sent_and_never_missed() {
+        let (mut controller, flight) = watched();
+        let now = Instant::now();
+        assert!(flight.wake_at(2000));
+        controller.on_packet_sent(now, 1500, 0);
+        let early = tokio::time::timeout(Duration::from_millis(10), flight.moved()).await;
+        assert!(early.is_err());
+        controller.on_packet_sent(now, 1500, 1);
+        flight.moved().await;
+        assert!(!flight.wake_at(3000), "that was sent already");
+        controller.on_end_acks(now, 0, true, Some(1));
+        flight.moved().await;
+    }
+
+    #[test]
+    fn the_rate_is_the_controllers() {
+        let (controller, flight) = watched();
+        assert_eq!(flight.pacing_bytes_s(), 0);
+        assert_eq!(controller.metrics().congestion_window, controller.window());
+        let inner = controller
+            .into_any()
+            .downcast::<Watched>()
+            .unwrap()
+            .into_inner();
+        assert!(inner.window() > 0);
+    }
+}
