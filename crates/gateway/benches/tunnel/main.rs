@@ -9,7 +9,7 @@
 //!
 //! | option | environment | what |
 //! |---|---|---|
-//! | `--only PATTERN` | `ONLY` | jobs whose `SCENARIO CONFIG` holds PATTERN; `*` stands for anything. Bare words narrow further |
+//! | `--only PATTERN` | `ONLY` | jobs whose name as `--list` shows it holds PATTERN; `*` stands for anything. Bare words narrow further |
 //! | `--seeds N` | `SEEDS` | runs of each job, with seeds 1 to N; rows show the median |
 //! | `--seed S` | | that seed alone |
 //! | `--jobs N` | `JOBS` | threads; as many as there are processors |
@@ -103,7 +103,7 @@ fn measure(jobs: &[Job], options: &Options) -> Vec<Row> {
     let of_job = |(job, runs): (&Job, Vec<Result<Outcome, String>>)| {
         let figures = |run: Result<Outcome, String>| run.map(|outcome| outcome.figures);
         let runs: Vec<_> = runs.into_iter().map(figures).collect();
-        figure::rows(&job.scenario, job.config, &runs)
+        figure::rows(&job.scenario(), job.config, &runs)
     };
     jobs.iter().zip(outcomes).flat_map(of_job).collect()
 }

@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use super::cell::{Cell, Knowledge};
 use super::clock;
+use super::cubic;
 use super::echo::{Echoes, percentile};
 use super::figure::Figure;
 use super::network::{Datagram, Network, Way};
@@ -270,4 +271,58 @@ pub fn unequal_figures(cell: &Cell, (rates, _): &Seen) -> Vec<Figure> {
 fn together(cell: &Cell, rates: &[f64]) -> Figure {
     let limit_mbit = cell.reachable_bit_per_s() / 1e6;
     Figure::new("goodput", "Mbit/s", rates.iter().sum::<f64>() / 1e6).limit(limit_mbit)
+}
+
+/// Who of two is there first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum First {
+    /// The tunnel.
+    Tunnel,
+    /// The TCP flow.
+    Tcp,
+}
+
+/// A tunnel and a TCP flow with CUBIC on one link; their rates after the
+/// first minute together, the tunnel's first.
+pub fn beside_cubic(cell: &Cell, first: First, seed: u64) -> Result<Seen, String> {
+    let window_s = (LATER_S + 60, LATER_S + 180);
+    let limit = limit(window_s.1);
+    clock::run(cell.link.clone(), seed, limit, |network| async move {
+        let tunnel = Pair::new(&network, 1, 0, None, seed)?.dial().await?;
+        let later = sleep(Duration::from_secs(LATER_S));
+        let arrived = match first {
+            First::Tunnel => {
+                tunnel.bulk(Way::Forward, 1, None)?;
+                later.await;
+                cubic::start(&network)
+            }
+            First::Tcp => {
+                let arrived = cubic::start(&network);
+                later.await;
+                tunnel.bulk(Way::Forward, 1, None)?;
+                arrived
+            }
+        };
+        let (from_s, to_s) = window_s;
+        let at = |seconds| sleep(Duration::from_secs(seconds));
+        let tcp = async {
+            at(from_s).await;
+            let before = arrived.bytes();
+            at(to_s - from_s).await;
+            (arrived.bytes() - before) as f64 * 8.0 / (to_s - from_s) as f64
+        };
+        let (tcp, trace) = tokio::join!(tcp, Trace::record(&network, &tunnel, to_s));
+        tunnel.standing()?;
+        Ok((vec![trace.goodput_bit_per_s(from_s, to_s), tcp], trace))
+    })
+}
+
+/// Neither may starve the other.
+pub fn cubic_figures(cell: &Cell, (rates, _): &Seen) -> Vec<Figure> {
+    let both: f64 = rates.iter().sum();
+    vec![
+        Figure::new("tunnel_share", "", rates[0] / both).at_least(0.35),
+        Figure::new("tcp_share", "", rates[1] / both).at_least(0.35),
+        together(cell, rates),
+    ]
 }

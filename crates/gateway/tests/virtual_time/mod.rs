@@ -16,7 +16,7 @@
 //! | `load` | bulk and echo at once: goodput, queue and delay of one cell |
 //! | `transfer` | one transfer from its first byte to its end |
 //! | `changes` | bulk over a link that becomes another one |
-//! | `company` | several flows in a tunnel, several tunnels on a link |
+//! | `company`, `cubic` | several flows in a tunnel, several tunnels on a link, a TCP flow beside one |
 //! | `plan`, `figure` | everything that is measured, as jobs that give rows |
 //!
 //! # What is modelled and what is not
@@ -33,6 +33,7 @@ pub mod cell;
 pub mod changes;
 pub mod clock;
 pub mod company;
+pub mod cubic;
 pub mod echo;
 pub mod figure;
 pub mod load;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::cell::{Cell, Knowledge};
+use super::company::First;
 use super::figure::Figure;
 use super::trace::Trace;
 use super::transfer::{self, Past};
@@ -24,10 +25,13 @@ pub struct Outcome {
 /// Does the job with a seed.
 type Run = Box<dyn Fn(u64) -> Result<Outcome, String> + Send + Sync>;
 
+/// What is done on every link of the matrix.
+const LOAD: &str = "load";
+
 /// Something to measure.
 pub struct Job {
     /// The link, short and stable.
-    pub scenario: String,
+    pub cell: String,
     /// What the gateways know.
     pub config: &'static str,
     /// What they do.
@@ -45,7 +49,15 @@ impl Job {
 
     /// Name as a filter sees it.
     pub fn name(&self) -> String {
-        format!("{} {} {}", self.scenario, self.config, self.work)
+        format!("{} {} {}", self.cell, self.config, self.work)
+    }
+
+    /// Name in results: the link, and what is done unless it is the usual.
+    pub fn scenario(&self) -> String {
+        match self.work {
+            LOAD => self.cell.clone(),
+            work => format!("{}/{work}", self.cell),
+        }
     }
 }
 
@@ -72,6 +84,7 @@ pub fn jobs() -> Vec<Job> {
     for cell in &cells_of(&COMPANY) {
         jobs.extend(company_jobs(cell));
     }
+    jobs.extend(cubic_jobs());
     jobs.extend(change_jobs());
     jobs
 }
@@ -138,7 +151,7 @@ where
 {
     let cell = cell.clone();
     Job {
-        scenario: cell.name.clone(),
+        cell: cell.name.clone(),
         config,
         work,
         cost: cell.rate_bit_per_s() * seconds,
@@ -158,7 +171,7 @@ pub fn load_job(cell: &Cell, knowledge: Knowledge) -> Job {
     job(
         cell,
         knowledge.name(),
-        "load",
+        LOAD,
         seconds(cell),
         move |cell, seed| {
             let load = load::run(cell, knowledge, seed)?;
@@ -171,7 +184,7 @@ fn odd_job(cell: &Cell, knowledge: Knowledge) -> Job {
     job(
         cell,
         knowledge.name(),
-        "load",
+        LOAD,
         seconds(cell),
         move |cell, seed| {
             let load = load::run(cell, knowledge, seed)?;
@@ -259,6 +272,25 @@ fn company_jobs(cell: &Cell) -> Vec<Job> {
             let seen = company::two_tunnels(cell, further, seed)?;
             Ok((company::unequal_figures(cell, &seen), seen.1))
         }));
+    }
+    jobs
+}
+
+/// A tunnel that does not own its link, and a TCP flow.
+fn cubic_jobs() -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for queue_ms in [100, 300] {
+        let cell = Cell::new(
+            format!("51.84M/30ms/queue{queue_ms}ms"),
+            format!("rate 51.84mbit delay 30ms queue {queue_ms}ms"),
+        );
+        for (first, work) in [(First::Tunnel, "before-cubic"), (First::Tcp, "after-cubic")] {
+            let untold = Knowledge::Untold.name();
+            jobs.push(job(&cell, untold, work, 200.0, move |cell, seed| {
+                let seen = company::beside_cubic(cell, first, seed)?;
+                Ok((company::cubic_figures(cell, &seen), seen.1))
+            }));
+        }
     }
     jobs
 }

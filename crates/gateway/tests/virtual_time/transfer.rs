@@ -106,16 +106,16 @@ async fn transfer(network: &Arc<Network>, tunnel: &Tunnel, bytes: u64) -> Result
 /// A transfer against its target, or against the least time it can take.
 pub fn figures(cell: &Cell, knowledge: Knowledge, past: Past, transfer: &Transfer) -> Vec<Figure> {
     let limit_mbit = cell.reachable_bit_per_s() / 1e6;
-    let (metric, share): (_, f64) = match (past, knowledge) {
-        (Past::Idle, Knowledge::Untold) => ("transfer", 0.93),
-        (Past::Idle, Knowledge::Told) => ("transfer", 0.95),
-        (Past::Returning, _) => ("return", 0.90),
+    let share: f64 = match (past, knowledge) {
+        (Past::Idle, Knowledge::Untold) => 0.93,
+        (Past::Idle, Knowledge::Told) => 0.95,
+        (Past::Returning, _) => 0.90,
     };
     let least_s = least_s(cell);
     let (bytes, took_s) = (transfer.bytes, transfer.took.as_secs_f64());
     let words = format!("{bytes} bytes in {took_s:.2} s; at least {least_s:.2} s");
     vec![
-        Figure::new(metric, "Mbit/s", transfer.bit_per_s() / 1e6)
+        Figure::new("goodput", "Mbit/s", transfer.bit_per_s() / 1e6)
             .limit(limit_mbit)
             .at_least(share.min(IDEAL_S / least_s) * limit_mbit)
             .detail("measured", words),
