@@ -359,6 +359,14 @@ impl Gateway {
             Ok(negotiated) => negotiated,
             Err(end) => {
                 session.close(end.clone());
+                if let (Side::Acceptor, SessionEnd::Protocol(why), Some(address)) =
+                    (side, &end, remote)
+                {
+                    self.events.emit(Event::PeerRejected {
+                        address,
+                        why: why.clone(),
+                    });
+                }
                 return peer.note_error(format!("no tunnel: {end}"));
             }
         };
