@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use farhaul_lab::Side;
+use socket2::SockRef;
 
 use crate::apps::{
     Content, Service, assert_echo, close_with_reset, content, digest, echo, read_all,
@@ -149,6 +150,24 @@ fn the_server_may_speak_first() {
         stream.write_all(b"QUIT\r\n").unwrap();
         assert_eq!(stream.read(&mut line).unwrap(), 0);
     }
+}
+
+#[test]
+fn urgent_bytes_keep_their_place_among_the_others() {
+    both_ways(&plain(), 8011, |mut first, mut second| {
+        first.write_all(b"or").unwrap();
+        let urgent = |stream: &TcpStream, byte: &[u8; 1]| {
+            let sent = SockRef::from(stream).send_out_of_band(byte);
+            assert_eq!(sent.unwrap(), 1);
+        };
+        urgent(&first, b"d");
+        first.write_all(b"e").unwrap();
+        urgent(&first, b"r");
+        first.shutdown(Shutdown::Write).unwrap();
+        let mut received = Vec::new();
+        second.read_to_end(&mut received).unwrap();
+        assert_eq!(received, b"order");
+    });
 }
 
 #[test]

@@ -226,6 +226,47 @@ fn an_unprivileged_user_may_run_explicit_listeners_and_no_more() {
     gateway.stop();
 }
 
+#[test]
+fn invariant_5_no_more_flows_are_taken_than_there_are_descriptors_for() {
+    let mut world = World::bare(None, "descriptors");
+    let overrides = GatewayOverrides::default();
+    world.lab.write_gateway_files(&overrides).unwrap();
+    world.lab.gateway_start(Side::B).unwrap();
+    let config = world.lab.gateway_config_path(Side::A);
+    let mut command = world.gateway(Side::A).command("prlimit");
+    let mut gateway = Running(
+        command
+            .args(["--nofile=96:96", FARHAUL, "gateway", "--config"])
+            .arg(config)
+            .spawn()
+            .unwrap(),
+    );
+    until("the pair to be up", || {
+        world.ask(Side::A, "status").status.success() && world.peer_state(Side::A) == "up"
+    });
+    let warned = world.status(Side::A)["recent"].to_string();
+    assert!(
+        warned.contains("suffice for 32 flows") && warned.contains("LimitNOFILE"),
+        "{warned}"
+    );
+    let _service = Service::start(&world.lab.server().unwrap(), 3302, echo);
+    let mut streams: Vec<_> = (0..40).map(|_| world.connect(v4(3302))).collect();
+    let tunnelled = streams
+        .iter()
+        .filter(|stream| world.is_tunnelled(stream))
+        .count();
+    assert_eq!(tunnelled, 32);
+    for stream in &mut streams {
+        assert_echo(stream, b"whichever way it goes");
+    }
+    world.assert_direct(&streams[39], "overload");
+    drop(streams);
+    until("room again", || {
+        world.is_tunnelled(&world.connect(v4(3302)))
+    });
+    gateway.stop();
+}
+
 /// A process that ends with its handle.
 struct Running(std::process::Child);
 
