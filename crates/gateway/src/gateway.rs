@@ -21,6 +21,7 @@ use crate::near::Pending;
 use crate::operate::ReloadRequest;
 use crate::peer::{Change, Peer};
 use crate::quic::Endpoint;
+use crate::rules;
 use crate::session::{Session, SessionEnd, SessionParts};
 
 /// A handshake or hello that takes longer has failed.
@@ -215,25 +216,16 @@ impl Gateway {
     /// The peer with the longest prefix over the destination. A name is known
     /// only over there: it goes to the only peer there is.
     pub(crate) fn peer_for(&self, target: &Target) -> Option<Arc<Peer>> {
-        let peers = self.peers();
-        match target {
+        let mut peers = self.peers();
+        let index = match target {
             Target::Address(address) => {
-                let ip = address.ip().to_canonical();
-                let prefix = |peer: &Arc<Peer>| {
-                    let networks = peer.config().networks;
-                    let inside = networks.iter().filter(|network| network.contains(ip));
-                    inside.map(|network| network.prefix_bits).max()
-                };
-                let candidates = peers
-                    .into_iter()
-                    .filter_map(|peer| Some((prefix(&peer)?, peer)));
-                candidates
-                    .max_by_key(|(bits, _)| *bits)
-                    .map(|(_, peer)| peer)
+                let configs: Vec<_> = peers.iter().map(|peer| peer.config()).collect();
+                rules::peer_for(&configs, address.ip())?
             }
-            Target::Host { .. } if peers.len() == 1 => peers.into_iter().next(),
-            Target::Host { .. } => None,
-        }
+            Target::Host { .. } if peers.len() == 1 => 0,
+            Target::Host { .. } => return None,
+        };
+        Some(peers.swap_remove(index))
     }
 
     async fn accept_dialers(self: Arc<Self>) {
