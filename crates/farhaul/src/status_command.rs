@@ -61,6 +61,11 @@ pub(crate) fn page(status: &Status, paint: Paint) -> String {
             );
         }
     }
+    for peer in &status.peers {
+        if let Some(line) = correction(peer) {
+            let _ = writeln!(text, "  {}: {line}", clean(&peer.name));
+        }
+    }
     if !status.recent.is_empty() {
         text.push('\n');
         let skipped = status.recent.len().saturating_sub(EVENTS_SHOWN);
@@ -80,6 +85,22 @@ pub(crate) fn page(status: &Status, paint: Paint) -> String {
         }
     }
     text
+}
+
+/// What error correction does for a peer, if it does anything.
+fn correction(peer: &PeerStatus) -> Option<String> {
+    let loss = peer.loss_before_repair_ratio?;
+    if peer.repairs_sent == 0 && peer.datagrams_recovered == 0 {
+        return None;
+    }
+    Some(format!(
+        "{:.2} % is lost on the way there before repair, repairs are {:.2} % of what is sent \
+         ({} so far), {} datagrams recovered here",
+        loss * 100.0,
+        peer.repair_ratio.unwrap_or(0.0) * 100.0,
+        peer.repairs_sent,
+        peer.datagrams_recovered
+    ))
 }
 
 fn facts(status: &Status) -> Vec<(&'static str, (Tone, String))> {
@@ -195,6 +216,24 @@ pub(crate) fn events<'a>(events: impl Iterator<Item = &'a Happened>) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn error_correction_is_told_of_where_it_does_something() {
+        let mut status = Status::default();
+        status.peers.push(PeerStatus {
+            name: "hq".into(),
+            loss_before_repair_ratio: Some(0.012),
+            ..PeerStatus::default()
+        });
+        assert!(!page(&status, Paint::plain()).contains("before repair"));
+        status.peers[0].repairs_sent = 70;
+        status.peers[0].repair_ratio = Some(0.004);
+        let shown = page(&status, Paint::plain());
+        assert!(
+            shown.contains("hq: 1.20 % is lost on the way there before repair, repairs are 0.40 %"),
+            "{shown}"
+        );
+    }
 
     #[test]
     fn the_page_ends_with_what_to_fix() {

@@ -267,6 +267,15 @@ pub enum Event {
         /// Flows reset.
         flows: u64,
     },
+    /// Repairs for what is lost on the way to a peer began, or ceased.
+    Correcting {
+        /// Peer's name.
+        peer: String,
+        /// Whether they are sent from now on.
+        on: bool,
+        /// Loss before repair, in millionths.
+        loss_ppm: u32,
+    },
     /// A handshake with an unknown key or version was turned away.
     PeerRejected {
         /// Where it came from.
@@ -344,6 +353,7 @@ impl Event {
             | Event::OpenFailed { .. }
             | Event::HandshakeFailed { .. } => Level::Debug,
             Event::PeerUp { .. }
+            | Event::Correcting { .. }
             | Event::PeerDraining { .. }
             | Event::Reloaded
             | Event::BypassSet { .. }
@@ -434,6 +444,14 @@ impl Event {
             Event::PeerDraining { peer } => write!(f, "peer {peer} is shutting down"),
             Event::PeerRestarted { peer, flows } => {
                 write!(f, "peer {peer} restarted; {flows} flows were reset")
+            }
+            Event::Correcting { peer, on, loss_ppm } => {
+                let percent = f64::from(*loss_ppm) / 1e4;
+                let state = if *on { "on" } else { "off" };
+                write!(
+                    f,
+                    "error correction to {peer} {state}: {percent:.2} % is lost on the way"
+                )
             }
             Event::PeerRejected { address, why } => {
                 write!(f, "turned away a handshake from {address}: {why}")

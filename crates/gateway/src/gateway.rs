@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
-use farhaul_tunnel::{Hello, Limits, PROTOCOL_VERSIONS, Side, Target};
+use farhaul_tunnel::{FEATURE_FEC, Hello, Limits, PROTOCOL_VERSIONS, Side, Target};
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
 
@@ -284,6 +284,15 @@ impl Gateway {
 
     fn announce(&self, peer: &Peer, dead_after: Duration) {
         let name = peer.config().name;
+        for (session, _) in peer.tunnels() {
+            if let Some((on, loss)) = session.take_correction_change() {
+                self.events.emit(Event::Correcting {
+                    peer: name.clone(),
+                    on,
+                    loss_ppm: (loss * 1e6) as u32,
+                });
+            }
+        }
         match peer.review(dead_after) {
             Some(Change::Up(address)) => {
                 self.events.emit(Event::PeerUp {
@@ -334,7 +343,7 @@ impl Gateway {
                 versions: PROTOCOL_VERSIONS,
                 instance: self.instance,
                 site: config.site.name.clone(),
-                features: 0,
+                features: FEATURE_FEC,
             },
             limits: Limits {
                 flows_max: config.tunnel.flows_max,
@@ -362,6 +371,9 @@ impl Gateway {
                 return peer.note_error(format!("no tunnel: {end}"));
             }
         };
+        if negotiated.features & FEATURE_FEC != 0 {
+            session.correct(&self.endpoint.channels, side);
+        }
         if let Some(flows) = peer.adopt(session.clone(), negotiated) {
             lock(&self.known_up).clear();
             self.events.emit(Event::PeerRestarted {

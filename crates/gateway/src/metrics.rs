@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::admin::status::{PeerState, Status};
+use crate::admin::status::{PeerState, PeerStatus, Status};
 use crate::event::{Event, REFUSAL_CODES, Reason};
 
 /// Most label combinations kept. Labels come from the configuration and from
@@ -68,6 +68,10 @@ const PEER_RESTARTS: Family = counter(
     "farhaul_peer_restarts_total",
     "Times a peer came back as another process.",
 );
+const CORRECTION_CHANGES: Family = counter(
+    "farhaul_peer_correction_changes_total",
+    "Times repairs for a peer began or ceased, by direction.",
+);
 const PEERS_REJECTED: Family = counter(
     "farhaul_peers_rejected_total",
     "Handshakes with an unknown key or version turned away.",
@@ -98,7 +102,7 @@ const TROUBLE: Family = counter(
 );
 
 /// Every counter family, in the order they are printed.
-const COUNTERS: [&Family; 17] = [
+const COUNTERS: [&Family; 18] = [
     &FLOWS_OPENED,
     &FLOWS_ENDED,
     &DIRECT,
@@ -107,6 +111,7 @@ const COUNTERS: [&Family; 17] = [
     &PEER_DOWNS,
     &PEER_DRAINS,
     &PEER_RESTARTS,
+    &CORRECTION_CHANGES,
     &PEERS_REJECTED,
     &RELOADS,
     &BYPASS_CHANGES,
@@ -173,6 +178,10 @@ impl Metrics {
             Event::PeerDown { peer, .. } => self.add(&PEER_DOWNS, &[("peer", peer)], 1),
             Event::PeerDraining { peer } => self.add(&PEER_DRAINS, &[("peer", peer)], 1),
             Event::PeerRestarted { peer, .. } => self.add(&PEER_RESTARTS, &[("peer", peer)], 1),
+            Event::Correcting { peer, on, .. } => {
+                let to = if *on { "on" } else { "off" };
+                self.add(&CORRECTION_CHANGES, &[("peer", peer), ("to", to)], 1);
+            }
             Event::PeerRejected { .. } => self.add(&PEERS_REJECTED, &[], 1),
             Event::Reloaded => self.add(&RELOADS, &[("result", "ok")], 1),
             Event::ReloadRefused { .. } => self.add(&RELOADS, &[("result", "refused")], 1),
@@ -281,9 +290,11 @@ fn write_status(text: &mut String, status: &Status) {
     write_peers(text, status);
 }
 
+/// A family with a value for each peer, or for some.
+type PeerFamily = (Family, fn(&PeerStatus) -> Option<f64>);
+
 fn write_peers(text: &mut String, status: &Status) {
-    type Read = fn(&crate::admin::status::PeerStatus) -> Option<f64>;
-    let families: [(Family, Read); 8] = [
+    let families: [PeerFamily; 8] = [
         (
             gauge(
                 "farhaul_peer_up",
@@ -338,7 +349,7 @@ fn write_peers(text: &mut String, status: &Status) {
             |p| Some(p.wire_received_bytes as f64),
         ),
     ];
-    for (family, read) in families {
+    for (family, read) in families.into_iter().chain(repair_families()) {
         let rows: Vec<_> = status
             .peers
             .iter()
@@ -346,6 +357,40 @@ fn write_peers(text: &mut String, status: &Status) {
             .collect();
         write_family(text, &family, &rows);
     }
+}
+
+/// What error correction does for each peer.
+fn repair_families() -> [PeerFamily; 4] {
+    [
+        (
+            counter(
+                "farhaul_peer_repairs_sent_total",
+                "Repairs sent for datagrams lost on the way to the peer.",
+            ),
+            |p| Some(p.repairs_sent as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_recovered_datagrams_total",
+                "Datagrams of the peer that were lost and recovered here.",
+            ),
+            |p| Some(p.datagrams_recovered as f64),
+        ),
+        (
+            gauge(
+                "farhaul_peer_loss_before_repair_ratio",
+                "Share of datagrams lost on the way to the peer before repair.",
+            ),
+            |p| p.loss_before_repair_ratio,
+        ),
+        (
+            gauge(
+                "farhaul_peer_repair_ratio",
+                "Share of repairs in the bytes sent to the peer, recently.",
+            ),
+            |p| p.repair_ratio,
+        ),
+    ]
 }
 
 fn write_family(text: &mut String, family: &Family, rows: &[(Labels, f64)]) {

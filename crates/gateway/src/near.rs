@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use farhaul_tunnel::{OpenRequest, Refusal, ResetCode, Target};
+use farhaul_tunnel::{Correction, OpenRequest, Refusal, ResetCode, Target};
 use tokio::net::TcpStream;
 
 use crate::announced::Announced;
@@ -234,6 +234,7 @@ impl Gateway {
             keep_client_address: keeps(client, rule, client_address),
             class: rule.class,
             dscp,
+            correction: correction(rule.fec),
         };
         Way::Tunnel(Route {
             session,
@@ -352,6 +353,14 @@ pub(crate) fn text(target: &Target) -> String {
     match target {
         Target::Address(address) => address.to_string(),
         Target::Host { name, port } => format!("{name}:{port}"),
+    }
+}
+
+fn correction(fec: Switch) -> Correction {
+    match fec {
+        Switch::Auto => Correction::Auto,
+        Switch::On => Correction::On,
+        Switch::Off => Correction::Off,
     }
 }
 

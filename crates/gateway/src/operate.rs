@@ -133,6 +133,8 @@ impl Gateway {
             (sent + bytes.0, received + bytes.1)
         });
         let wire = peer.wire_bytes();
+        let repairs = peer.repairs();
+        let correction = newest.and_then(|stats| stats.correction);
         PeerStatus {
             name: config.name.clone(),
             state: match peer.state() {
@@ -163,6 +165,10 @@ impl Gateway {
             payload_received_bytes: payload.1,
             wire_sent_bytes: wire.0,
             wire_received_bytes: wire.1,
+            repairs_sent: repairs.0,
+            datagrams_recovered: repairs.1,
+            loss_before_repair_ratio: correction.map(|figures| figures.loss),
+            repair_ratio: correction.map(|figures| figures.share),
             flows: figures.iter().map(|stats| stats.flows as u64).sum(),
             last_error: peer.last_error(),
         }

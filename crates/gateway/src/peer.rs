@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::config::meaning::{self, Dial};
 use crate::lock::lock;
-use crate::session::{Session, SessionEnd};
+use crate::session::{Session, SessionEnd, SessionStats};
 
 /// Whether new flows may use the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub struct Peer {
     payload_received_bytes: AtomicU64,
     /// Datagram bytes of tunnels that are gone.
     wire_before: Mutex<(u64, u64)>,
+    /// Repairs sent and datagrams recovered by tunnels that are gone.
+    repairs_before: Mutex<(u64, u64)>,
     /// Woken when a tunnel was added or lost.
     pub changed: Notify,
 }
@@ -83,6 +85,7 @@ impl Peer {
             payload_sent_bytes: AtomicU64::new(0),
             payload_received_bytes: AtomicU64::new(0),
             wire_before: Mutex::default(),
+            repairs_before: Mutex::default(),
             changed: Notify::new(),
         }
     }
@@ -223,6 +226,22 @@ impl Peer {
         let mut before = lock(&self.wire_before);
         before.0 += stats.wire_sent_bytes;
         before.1 += stats.wire_received_bytes;
+        drop(before);
+        let (sent, recovered) = repairs_of(&stats);
+        let mut before = lock(&self.repairs_before);
+        before.0 += sent;
+        before.1 += recovered;
+    }
+
+    /// Repairs sent to the peer and datagrams recovered from it since we
+    /// started.
+    pub fn repairs(&self) -> (u64, u64) {
+        let before = *lock(&self.repairs_before);
+        let tunnels = self.tunnels();
+        let counts = tunnels
+            .iter()
+            .map(|(session, _)| repairs_of(&session.stats()));
+        counts.fold(before, |all, one| (all.0 + one.0, all.1 + one.1))
     }
 
     /// UDP payload bytes sent to and received from the peer since we started.
@@ -298,4 +317,9 @@ impl Peer {
             .map(|t| (t.session.clone(), t.negotiated.clone()))
             .collect()
     }
+}
+
+fn repairs_of(stats: &SessionStats) -> (u64, u64) {
+    let figures = stats.correction.unwrap_or_default();
+    (figures.repairs, figures.recovered)
 }

@@ -122,6 +122,7 @@ async fn assert_alive(session: &Arc<Session>) {
         keep_client_address: false,
         class: Class::Auto,
         dscp: 0,
+        correction: farhaul_tunnel::Correction::Auto,
     };
     let flow = session.open(request).unwrap();
     tokio::time::timeout(HANG, flow.opened()).await.unwrap();

@@ -15,7 +15,8 @@ use farhaul_gateway::session::{
     FlowHandle, Incoming, OpenOutcome, Session, SessionEnd, SessionParts,
 };
 use farhaul_tunnel::{
-    Class, Hello, Limits, OpenRequest, PROTOCOL_VERSIONS, Refusal, ResetCode, Side, Target,
+    Class, Correction, Hello, Limits, OpenRequest, PROTOCOL_VERSIONS, Refusal, ResetCode, Side,
+    Target,
 };
 use tokio::sync::mpsc;
 
@@ -90,6 +91,7 @@ fn request() -> OpenRequest {
         keep_client_address: true,
         class: Class::Auto,
         dscp: 46,
+        correction: Correction::Auto,
     }
 }
 
@@ -285,7 +287,11 @@ async fn strangers_get_no_answer() {
         short_header.resize(64, 9);
         let mut initial = vec![0xc0, 0, 0, 0, 1, 8];
         initial.resize(1200, 3);
-        for datagram in [&unknown_version, &short_header, &initial, &vec![0; 1472]] {
+        let mut repair = vec![0x0c];
+        repair.resize(900, 1);
+        let nothing = vec![0; 1472];
+        let strange = [unknown_version, short_header, initial, repair, nothing];
+        for datagram in &strange {
             for _ in 0..20 {
                 socket.send_to(datagram, address).await.unwrap();
             }
@@ -296,8 +302,8 @@ async fn strangers_get_no_answer() {
         assert!(answer.await.is_err(), "a stranger was answered");
         assert_eq!(
             server.turned.count(),
-            40,
-            "long headers are dropped at the door"
+            80,
+            "long headers and what is not QUIC are dropped at the door"
         );
     })
     .await;

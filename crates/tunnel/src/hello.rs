@@ -10,6 +10,10 @@ use std::fmt;
 /// Versions this crate speaks.
 pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 1, max: 1 };
 
+/// Feature bit: repairs for lost datagrams, [`crate::fec`]. What they look like on the wire is not
+/// part of the protocol's version but of this bit.
+pub const FEATURE_FEC: u64 = 1;
+
 /// An inclusive range of protocol versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionRange {

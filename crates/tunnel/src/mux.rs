@@ -9,8 +9,8 @@ use crate::credit::{Grant, Pool};
 use crate::ended::FlowSet;
 use crate::error::{FlowError, OpenError};
 use crate::flow::{
-    Class, Flow, FlowId, FlowStats, OpenRequest, Read, ReceiveHalf, Refusal, ResetCode, SendHalf,
-    Side, Stage,
+    Class, Correction, Flow, FlowId, FlowStats, OpenRequest, Read, ReceiveHalf, Refusal, ResetCode,
+    SendHalf, Side, Stage,
 };
 use crate::frame::{DATA_HEADER_BYTES_MAX, request_problem, site_for_wire};
 use crate::hello::{Hello, Negotiated};
@@ -196,6 +196,7 @@ impl Mux {
         self.next_index += 1;
         self.own_flows += 1;
         let mut flow = self.new_flow(Stage::Opening, request.dscp, Turn::new(request.class));
+        flow.correction = request.correction;
         flow.request = Some(request);
         self.flows.insert(id, flow);
         self.schedule.push_control(Control::Open(id));
@@ -407,6 +408,7 @@ impl Mux {
             request: None,
             dscp,
             turn,
+            correction: Correction::Auto,
             credit_queued: false,
         }
     }

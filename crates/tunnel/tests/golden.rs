@@ -33,6 +33,7 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
         keep_client_address: true,
         class: Class::Interactive,
         dscp: 46,
+        correction: Correction::Auto,
     };
     let v6 = OpenRequest {
         client: "[2001:db8::7]:40000".parse().unwrap(),
@@ -40,6 +41,7 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
         keep_client_address: false,
         class: Class::Auto,
         dscp: 0,
+        correction: Correction::Off,
     };
     let name = Target::Host {
         name: "files.example".into(),
@@ -48,6 +50,7 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
     let host = OpenRequest {
         target: name,
         class: Class::Bulk,
+        correction: Correction::On,
         ..v4.clone()
     };
     let payload = Bytes::from_static(b"hello");
@@ -88,7 +91,7 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
                 flow: FlowId(63),
                 request: v6,
             },
-            "10 3f 00 00 00 06 20010db8000000000000000000000007 9c40 \
+            "10 3f 02 00 00 06 20010db8000000000000000000000007 9c40 \
              06 20010db8000100000000000000000009 0050",
         ),
         (
@@ -97,7 +100,7 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
                 flow: FlowId(64),
                 request: host,
             },
-            "10 4040 01 03 2e 04 c0000207 9c40 01 0d 66696c65732e6578616d706c65 01bb",
+            "10 4040 05 03 2e 04 c0000207 9c40 01 0d 66696c65732e6578616d706c65 01bb",
         ),
         (
             "data",
@@ -274,7 +277,7 @@ fn impossible_values_are_refused_by_name() {
             "frame field 'version range' holds an impossible value",
         ),
         (
-            "10 00 02 00 00 04 c0000207 9c40 04 c6336409 01bd",
+            "10 00 08 00 00 04 c0000207 9c40 04 c6336409 01bd",
             "frame field 'flags' holds an impossible value",
         ),
         (

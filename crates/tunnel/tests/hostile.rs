@@ -25,13 +25,19 @@ fn any_request() -> impl Strategy<Value = OpenRequest> {
         Just(Class::Bulk),
         Just(Class::Background),
     ];
-    (address, target, any::<bool>(), class, 0u8..64).prop_map(
-        |(client, target, keep_client_address, class, dscp)| OpenRequest {
+    let correction = prop_oneof![
+        Just(Correction::Auto),
+        Just(Correction::Off),
+        Just(Correction::On),
+    ];
+    (address, target, any::<bool>(), class, 0u8..64, correction).prop_map(
+        |(client, target, keep_client_address, class, dscp, correction)| OpenRequest {
             client,
             target,
             keep_client_address,
             class,
             dscp,
+            correction,
         },
     )
 }

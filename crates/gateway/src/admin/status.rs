@@ -113,6 +113,15 @@ pub struct PeerStatus {
     pub wire_sent_bytes: u64,
     /// UDP payload bytes received.
     pub wire_received_bytes: u64,
+    /// Repairs sent for what was lost on the way to the peer.
+    pub repairs_sent: u64,
+    /// Datagrams of the peer that were lost and recovered here.
+    pub datagrams_recovered: u64,
+    /// Share of datagrams lost on the way to the peer before repair, 0 to 1;
+    /// absent where the peer does not take repairs.
+    pub loss_before_repair_ratio: Option<f64>,
+    /// Share of repairs in the bytes sent to the peer lately, 0 to 1.
+    pub repair_ratio: Option<f64>,
     /// Flows through this peer now.
     pub flows: u64,
     /// What went wrong last, if anything did.

@@ -58,6 +58,10 @@ fn status() -> Status {
                 payload_received_bytes: 2000,
                 wire_sent_bytes: 500,
                 wire_received_bytes: 600,
+                repairs_sent: 70,
+                datagrams_recovered: 8,
+                loss_before_repair_ratio: Some(0.012),
+                repair_ratio: Some(0.004),
                 flows: 1,
                 ..PeerStatus::default()
             },

@@ -4,7 +4,7 @@
 //!
 //! A version that brings an engine deletes its line here, and nothing else.
 
-use super::meaning::{Compression, Optimise, Reduction, Switch};
+use super::meaning::{Compression, Optimise, Reduction};
 
 /// What a rule may ask for and this version cannot do, with what to write instead.
 pub fn optimise(value: Optimise) -> Option<&'static str> {
@@ -29,14 +29,6 @@ pub fn compression(value: Compression) -> Option<&'static str> {
     match value {
         Compression::Level(_) => Some("\"auto\" or \"off\""),
         Compression::Auto | Compression::Off => None,
-    }
-}
-
-/// As [`optimise`], for forward error correction.
-pub fn fec(value: Switch) -> Option<&'static str> {
-    match value {
-        Switch::On => Some("\"auto\" or \"off\""),
-        Switch::Auto | Switch::Off => None,
     }
 }
 

@@ -298,7 +298,7 @@ pub static SECTIONS: &[Section] = &[
                 name: "fec",
                 accepts: "\"auto\", \"on\" or \"off\"",
                 default: "\"auto\"",
-                doc: "Forward error correction.",
+                doc: "Forward error correction on a lossy path: for what counts as interactive, for all of it, or not at all.",
             },
             Key {
                 name: "client_address",

@@ -508,9 +508,7 @@ fn read_rule(mut reader: Reader<'_, '_>, problems: &mut Problems) -> Rule {
             available(one_of(text, REDUCTION), text, not_yet::reduction)
         }),
         compression: reader.value(problems, "compression", compression),
-        fec: reader.text(problems, "fec", |text| {
-            available(one_of(text, SWITCH), text, not_yet::fec)
-        }),
+        fec: reader.word(problems, "fec", SWITCH),
         client_address: reader.word(problems, "client_address", CLIENT_ADDRESS),
         span: reader.finish(problems),
     }
@@ -578,10 +576,6 @@ pub(super) mod words {
         if not_yet::compression(Compression::Level(3)).is_some() {
             all.push("compression = LEVEL".to_owned());
         }
-        let fec = SWITCH
-            .iter()
-            .filter(|(_, value)| not_yet::fec(*value).is_some());
-        all.extend(fec.map(|(word, _)| name("fec", word)));
         all
     }
 }

@@ -2,6 +2,7 @@
 //! strangers, path MTU probed upwards from 1200.
 
 mod controller;
+pub mod fec;
 pub mod flight;
 pub mod knock;
 pub mod socket;
@@ -16,6 +17,7 @@ use ring::hmac;
 use thiserror::Error;
 
 use self::controller::FreshStartFactory;
+use self::fec::{Channels, FecSocket};
 use self::flight::WatchedFactory;
 use self::knock::{Doorkeeper, IssuedIds, Knock};
 use self::socket::{Carrier, Marking, TunnelSocket, Turned};
@@ -75,6 +77,8 @@ pub struct Endpoint {
     pub marking: Arc<Marking>,
     /// Datagrams dropped unanswered.
     pub turned: Arc<Turned>,
+    /// Error correction, by tunnel.
+    pub channels: Arc<Channels>,
 }
 
 impl Endpoint {
@@ -108,6 +112,8 @@ impl Endpoint {
         let ids = issued.clone();
         endpoint_config
             .cid_generator(Arc::new(move || Box::new(ids.clone())))
+            // RFC 9287 would make QUIC's datagrams look like those of `fec`.
+            .grease_quic_bit(false)
             .rng_seed(seed);
 
         let pinned = Arc::new(PinnedKeys::default());
@@ -121,6 +127,8 @@ impl Endpoint {
         let turned = Arc::new(Turned::default());
         let doorkeeper = Doorkeeper::new(issued, &key.public());
         let socket = TunnelSocket::new(carrier, doorkeeper, marking.clone(), turned.clone());
+        let channels = Arc::new(Channels::default());
+        let socket = FecSocket::new(Box::new(socket), channels.clone(), turned.clone());
         let inner = noq::Endpoint::new_with_abstract_socket(
             endpoint_config,
             Some(server),
@@ -138,6 +146,7 @@ impl Endpoint {
             pinned,
             marking,
             turned,
+            channels,
         })
     }
 

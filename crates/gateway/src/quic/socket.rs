@@ -47,7 +47,7 @@ impl Marking {
     }
 }
 
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
@@ -56,6 +56,10 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 pub struct Turned(AtomicU64);
 
 impl Turned {
+    pub(super) fn add(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// How many datagrams were dropped unanswered.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -131,7 +135,7 @@ impl TunnelSocket {
                 buffer.copy_within(from..end, kept);
                 kept += end - from;
             } else {
-                self.turned.0.fetch_add(1, Ordering::Relaxed);
+                self.turned.add();
             }
             from = end;
         }

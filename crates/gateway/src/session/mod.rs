@@ -6,6 +6,7 @@
 //! [`FlowHandle`] is what a flow's task holds.
 
 mod backlog;
+mod correction;
 mod flow_handle;
 mod intake;
 mod lane;
@@ -15,7 +16,7 @@ mod pump;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use farhaul_tunnel::{
@@ -25,6 +26,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::lock::lock;
+use crate::quic::fec::{Channel, Channels, Figures};
 
 use self::flow_handle::FlowState;
 pub use self::flow_handle::{FlowHandle, Incoming, OpenOutcome};
@@ -95,6 +97,8 @@ pub struct SessionStats {
     pub window_bytes: u64,
     /// Flows alive.
     pub flows: usize,
+    /// Error correction, where both sides speak it.
+    pub correction: Option<Figures>,
 }
 
 /// A standing tunnel. Cheap to share; ends when [`Session::close`] is called
@@ -114,6 +118,7 @@ pub struct Session {
     flows_cut: AtomicUsize,
     peer_draining: AtomicBool,
     mark: Arc<AtomicU8>,
+    correction: OnceLock<Arc<Channel>>,
     started: Instant,
     keep_alive: Duration,
     silent_ms: AtomicU64,
@@ -157,6 +162,7 @@ impl Session {
             flows_cut: AtomicUsize::new(0),
             peer_draining: AtomicBool::new(false),
             mark: parts.mark,
+            correction: OnceLock::new(),
             started: Instant::now(),
             keep_alive: parts.keep_alive,
             silent_ms: AtomicU64::new(0),
@@ -165,6 +171,25 @@ impl Session {
         tokio::spawn(intake::run(session.clone()));
         tokio::spawn(liveness::run(session.clone()));
         (session, receiver)
+    }
+
+    /// Begins to repair what is lost. For a peer that offered to do the same.
+    pub fn correct(self: &Arc<Self>, channels: &Arc<Channels>, side: Side) {
+        let Some(remote) = self.address() else {
+            return;
+        };
+        let Some(channel) = channels.open(&self.connection, side, remote) else {
+            return;
+        };
+        if self.correction.set(channel.clone()).is_ok() {
+            tokio::spawn(correction::run(self.clone(), channels.clone(), channel));
+        }
+    }
+
+    /// Whether repairs began or ceased since this was last asked, and the loss
+    /// on the way to the peer.
+    pub fn take_correction_change(&self) -> Option<(bool, f64)> {
+        self.correction.get()?.take_change()
     }
 
     /// Waits for the peer's hello.
@@ -266,15 +291,20 @@ impl Session {
             .connection
             .path_stats(noq::PathId::ZERO)
             .unwrap_or_default();
+        let correction = self.correction.get().map(|channel| channel.figures());
+        let beneath = correction.unwrap_or_default();
+        // QUIC counts what was recovered as received.
+        let received_bytes = wire.udp_rx.bytes + beneath.received_bytes;
         SessionStats {
             rtt: path.rtt,
-            wire_sent_bytes: wire.udp_tx.bytes,
-            wire_received_bytes: wire.udp_rx.bytes,
+            wire_sent_bytes: wire.udp_tx.bytes + beneath.sent_bytes,
+            wire_received_bytes: received_bytes.saturating_sub(beneath.recovered_bytes),
             packets_lost: path.lost_packets,
             packets_sent: path.sent_packets,
             mtu_bytes: path.current_mtu,
             window_bytes: path.cwnd,
             flows: self.flow_count(),
+            correction,
         }
     }
 

@@ -173,6 +173,11 @@ impl Pump {
         }
         let (class, is_control) = (frame.class, frame.priority == i32::MAX);
         let frame_bytes = frame.frame_bytes() as u64;
+        if frame.is_protected
+            && let Some(channel) = self.session.correction.get()
+        {
+            channel.protect(frame.frame_bytes());
+        }
         let lane = Lane::open(&self.session, frame).await?;
         let is_urgent = matches!(class, Class::Control | Class::Interactive);
         self.account(&lane, frame_bytes, is_urgent && !is_control);

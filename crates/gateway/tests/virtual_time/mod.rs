@@ -14,6 +14,7 @@
 //! | `trace` | what happens second by second |
 //! | `echo` | a person typing: 64 bytes now and then |
 //! | `load` | bulk and echo at once: goodput, queue and delay of one cell |
+//! | `requests` | requests beside bulk, with error correction and without |
 //! | `transfer` | one transfer from its first byte to its end |
 //! | `changes` | bulk over a link that becomes another one |
 //! | `company`, `cubic` | several flows in a tunnel, several tunnels on a link, a TCP flow beside one |
@@ -40,6 +41,7 @@ pub mod load;
 pub mod network;
 pub mod plan;
 pub mod random;
+pub mod requests;
 pub mod services;
 pub mod socket;
 pub mod trace;

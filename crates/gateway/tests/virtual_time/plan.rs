@@ -11,7 +11,7 @@ use super::company::First;
 use super::figure::Figure;
 use super::trace::Trace;
 use super::transfer::{self, Past};
-use super::{changes, company, load};
+use super::{changes, company, load, requests};
 
 /// What one run of a job has shown.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,6 +42,24 @@ pub struct Job {
 }
 
 impl Job {
+    /// Work of its own kind.
+    pub fn new(
+        cell: String,
+        config: &'static str,
+        work: &'static str,
+        cost: f64,
+        run: impl Fn(u64) -> Result<Outcome, String> + Send + Sync + 'static,
+    ) -> Self {
+        let run = Box::new(run);
+        Self {
+            cell,
+            config,
+            work,
+            cost,
+            run,
+        }
+    }
+
     /// One run.
     pub fn run(&self, seed: u64) -> Result<Outcome, String> {
         (self.run)(seed)
@@ -86,6 +104,7 @@ pub fn jobs() -> Vec<Job> {
     }
     jobs.extend(cubic_jobs());
     jobs.extend(change_jobs());
+    jobs.extend(requests::jobs());
     jobs
 }
 

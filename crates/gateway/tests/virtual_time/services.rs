@@ -1,13 +1,14 @@
 //! What a side offers to the flows opened towards it, by target port as of
-//! old: echo (RFC 862), discard (RFC 863).
+//! old: echo (RFC 862), discard (RFC 863); and answers of a size asked for.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use bytes::Bytes;
 use farhaul_gateway::session::{FlowHandle, Incoming, Session};
-use farhaul_tunnel::{Class, OpenRequest, Target};
+use farhaul_tunnel::{Class, Correction, OpenRequest, Target};
 use tokio::sync::{mpsc, watch};
 
 use super::network::Network;
@@ -16,7 +17,11 @@ use super::network::Network;
 pub const ECHO: u16 = 7;
 /// Counts what it receives.
 pub const DISCARD: u16 = 9;
+/// Sends as many bytes as the first four it receives say.
+pub const ANSWER: u16 = 80;
 
+/// Any bytes will do.
+static ANSWER_BYTES: [u8; 64 << 10] = [0; 64 << 10];
 const READ_BYTES_MAX: usize = 256 << 10;
 
 /// What one discarding flow has received.
@@ -79,6 +84,7 @@ pub fn request(service: u16, port: u16, class: Class) -> OpenRequest {
         keep_client_address: true,
         class,
         dscp: 0,
+        correction: Correction::Auto,
     }
 }
 
@@ -91,13 +97,16 @@ pub async fn serve(
 ) {
     while let Some(asked) = incoming.recv().await {
         let port = asked.request.client.port();
-        let is_echo = matches!(asked.request.target, Target::Address(to) if to.port() == ECHO);
+        let service = match asked.request.target {
+            Target::Address(to) => to.port(),
+            Target::Host { port, .. } => port,
+        };
         let flow = asked.accept(&session);
-        if is_echo {
-            tokio::spawn(echo(flow));
-        } else {
-            tokio::spawn(discard(network.clone(), flow, services.received(port)));
-        }
+        match service {
+            ECHO => tokio::spawn(echo(flow)),
+            ANSWER => tokio::spawn(answer(flow)),
+            _ => tokio::spawn(discard(network.clone(), flow, services.received(port))),
+        };
     }
 }
 
@@ -108,6 +117,22 @@ async fn echo(flow: FlowHandle) {
         }
     }
     flow.finish();
+}
+
+async fn answer(flow: FlowHandle) {
+    let mut asked = Vec::new();
+    while asked.len() < 4 {
+        match flow.read(4 - asked.len()).await {
+            Ok(Some(bytes)) => asked.extend_from_slice(&bytes),
+            _ => return,
+        }
+    }
+    let len = u32::from_be_bytes(asked.try_into().unwrap()) as usize;
+    let bytes = ANSWER_BYTES.get(..len).unwrap_or(&ANSWER_BYTES);
+    if flow.write(Bytes::from_static(bytes)).await.is_ok() {
+        flow.finish();
+        let _ = flow.read(1).await;
+    }
 }
 
 async fn discard(network: Arc<Network>, flow: FlowHandle, received: Arc<Received>) {

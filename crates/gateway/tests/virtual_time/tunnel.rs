@@ -11,7 +11,7 @@ use farhaul_gateway::keys::{PrivateKey, PublicKey};
 use farhaul_gateway::quic::Endpoint;
 use farhaul_gateway::quic::socket::Carrier;
 use farhaul_gateway::session::{FlowHandle, Session, SessionParts};
-use farhaul_tunnel::{Class, Hello, Limits, PROTOCOL_VERSIONS, ResetCode, Side};
+use farhaul_tunnel::{Class, FEATURE_FEC, Hello, Limits, PROTOCOL_VERSIONS, ResetCode, Side};
 use noq::AsyncUdpSocket;
 
 use super::network::{Network, Way};
@@ -28,6 +28,7 @@ struct Gateway {
     address: SocketAddr,
     endpoint: Endpoint,
     key: PublicKey,
+    features: u64,
 }
 
 impl Gateway {
@@ -53,6 +54,7 @@ impl Gateway {
             address,
             endpoint,
             key: public,
+            features: FEATURE_FEC,
         })
     }
 
@@ -65,7 +67,7 @@ impl Gateway {
                 versions: PROTOCOL_VERSIONS,
                 instance: u128::from(self.address.port()) + side as u128,
                 site: "virtual".to_owned(),
-                features: 0,
+                features: self.features,
             },
             limits: Limits::default(),
             mark: Arc::default(),
@@ -112,8 +114,20 @@ impl Pair {
         _told: Option<u64>,
         seed: u64,
     ) -> Result<Self, String> {
-        let near = Gateway::new(network, Way::Forward, number, 0, seed)?;
-        let far = Gateway::new(network, Way::Backward, number, access_ns, seed)?;
+        Self::offering(FEATURE_FEC, network, number, access_ns, seed)
+    }
+
+    /// The same, with these features only.
+    pub fn offering(
+        features: u64,
+        network: &Arc<Network>,
+        number: u8,
+        access_ns: u64,
+        seed: u64,
+    ) -> Result<Self, String> {
+        let mut near = Gateway::new(network, Way::Forward, number, 0, seed)?;
+        let mut far = Gateway::new(network, Way::Backward, number, access_ns, seed)?;
+        (near.features, far.features) = (features, features);
         Ok(Self {
             near: Arc::new(near),
             far: Arc::new(far),
@@ -154,9 +168,16 @@ impl Tunnel {
             far: far.start(answered?.0, Side::Acceptor),
             _pair: pair.clone(),
         };
-        for end in [&tunnel.near, &tunnel.far] {
+        let ends = [
+            (&tunnel.near, near, Side::Dialer),
+            (&tunnel.far, far, Side::Acceptor),
+        ];
+        for (end, gateway, side) in ends {
             let greeted = end.session.greeted().await;
-            greeted.map_err(|end| end.to_string())?;
+            let negotiated = greeted.map_err(|end| end.to_string())?;
+            if negotiated.features & FEATURE_FEC != 0 {
+                end.session.correct(&gateway.endpoint.channels, side);
+            }
         }
         Ok(tunnel)
     }

@@ -107,6 +107,12 @@ impl Decoder {
         self.recovered.pop_front()
     }
 
+    /// Whether a datagram waits to be taken.
+    #[must_use]
+    pub fn has_recovered(&self) -> bool {
+        !self.recovered.is_empty()
+    }
+
     /// What was counted.
     #[must_use]
     pub fn tally(&self) -> Tally {

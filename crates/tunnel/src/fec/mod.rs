@@ -4,7 +4,7 @@
 //! A sliding-window random linear code over GF(256) in the spirit of RFC 8681 (RLC), with two
 //! differences that come from what is protected. *Datagrams go out untouched*: a QUIC datagram
 //! ends with an authentication tag that nobody can predict, so a repair names the datagrams it
-//! covers by the last bits of their tags, and no byte is added to what is not lost. And
+//! covers by the last bytes of their tags, and no byte is added to what is not lost. And
 //! coefficients are those of a Cauchy matrix, so repairs over one window never depend on each
 //! other; RFC 8681's random ones do in one case of 255.
 //!
@@ -24,12 +24,11 @@
 //! | message | bytes |
 //! |---|---|
 //! | both | type 1, channel 4, tag 8 (over everything else, keyed; see the gateway) |
-//! | 0c REPAIR | x 1 (0 to 127), number of the first datagram 2, count 1 (1 to 64), per datagram 4 (name in 21 bits, length in 11), sum (1 to [`ROW_BYTES`] bytes, zeros at its end left out) |
+//! | 0c REPAIR | x 1 (0 to 127), number of the first datagram 2, count 1 (1 to 64), per datagram 6 (the last 4 of its own, length 2), sum (1 to [`ROW_BYTES`] bytes, zeros at its end left out) |
 //! | 0d REPORT | sequence 4, flags 1 (bit 0: repairs may follow, keep what arrives), then 4 each: datagrams named, of these missing when named, runs of missing ones, recovered, recovered but came late, repairs received; anything |
 //!
-//! A name is the last four bytes of the datagram without their 11 lowest bits. Datagrams of less
-//! than [`DATAGRAM_BYTES_MIN`] or more than [`DATAGRAM_BYTES_MAX`] bytes are not covered. Counters
-//! are cumulative and wrap around. Golden bytes are in `tests/fec.rs`.
+//! Datagrams of less than [`DATAGRAM_BYTES_MIN`] or more than [`DATAGRAM_BYTES_MAX`] bytes are not
+//! covered. Counters are cumulative and wrap around. Golden bytes are in `tests/fec.rs`.
 //!
 //! # Bounds
 //! The encoder keeps [`WINDOW_DATAGRAMS_MAX`] datagrams, the decoder the last
@@ -71,35 +70,43 @@ pub const EQUATIONS_MAX: usize = 64;
 /// Unknown rows that kept repairs may have among them.
 pub const UNKNOWN_ROWS_MAX: usize = 128;
 
-/// A datagram as repairs name it: 21 bits of its tag, 11 bits of its length.
+/// A datagram as repairs name it: the end of its tag, and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name(u32);
+pub(crate) struct Name {
+    tag: u32,
+    bytes: u16,
+}
 
 impl Name {
-    const LENGTH_BITS: u32 = 11;
-    const LENGTH_MASK: u32 = (1 << Self::LENGTH_BITS) - 1;
+    const WIRE_BYTES: usize = 6;
 
     /// The name of a datagram, if it can be covered.
     pub(crate) fn of(datagram: &[u8]) -> Option<Name> {
-        let length = u32::try_from(datagram.len()).ok()?;
         let tag = u32::from_be_bytes(*datagram.last_chunk()?);
-        Name::from_wire((tag & !Self::LENGTH_MASK) | length.min(Self::LENGTH_MASK))
+        let bytes = u16::try_from(datagram.len()).ok()?;
+        Name { tag, bytes }.if_possible()
     }
 
     /// Reads a name; None when its length is impossible.
-    pub(crate) fn from_wire(word: u32) -> Option<Name> {
-        let name = Name(word);
-        (DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES_MAX)
-            .contains(&name.datagram_bytes())
-            .then_some(name)
+    pub(crate) fn from_wire(bytes: [u8; Self::WIRE_BYTES]) -> Option<Name> {
+        let [a, b, c, d, high, low] = bytes;
+        let tag = u32::from_be_bytes([a, b, c, d]);
+        let bytes = u16::from_be_bytes([high, low]);
+        Name { tag, bytes }.if_possible()
     }
 
-    pub(crate) fn to_wire(self) -> u32 {
-        self.0
+    pub(crate) fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.tag.to_be_bytes());
+        out.extend_from_slice(&self.bytes.to_be_bytes());
+    }
+
+    fn if_possible(self) -> Option<Name> {
+        let possible = DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES_MAX;
+        possible.contains(&self.datagram_bytes()).then_some(self)
     }
 
     pub(crate) fn datagram_bytes(self) -> usize {
-        (self.0 & Self::LENGTH_MASK) as usize
+        usize::from(self.bytes)
     }
 
     /// How many rows the datagram has.

@@ -5,10 +5,10 @@
 //! at its end; made there it covers the burst as a whole, which takes the fewest repairs. Where
 //! other datagrams follow, repairs are strewn among them: losses come in bursts.
 
+use super::WINDOW_DATAGRAMS_MAX;
 use super::adaptation::{Adaptation, Observation};
 use super::encoder::Encoder;
-use super::wire::{HEADER_BYTES, Repair};
-use super::{ROW_BYTES, WINDOW_DATAGRAMS_MAX};
+use super::wire::Repair;
 
 /// Datagrams of a long burst after which repairs are made.
 const STRETCH_DATAGRAMS: usize = WINDOW_DATAGRAMS_MAX / 2;
@@ -30,7 +30,7 @@ pub struct Protection {
     /// Datagrams the repairs that are due cover, and how many are due.
     covered: usize,
     due: usize,
-    /// Datagrams sent since the last repair.
+    /// Datagrams sent that no repair has followed yet.
     gap: usize,
     made: u64,
 }
@@ -44,7 +44,8 @@ impl Protection {
             self.fresh = 0;
             return;
         }
-        self.gap += 1;
+        // Gaps are not saved up while nothing is due.
+        self.gap = if self.due > 0 { self.gap + 1 } else { 0 };
         if !is_protected {
             self.plan();
             self.burst = 0;
@@ -69,7 +70,7 @@ impl Protection {
     pub fn handle_pause(&mut self) {
         self.plan();
         self.burst = 0;
-        self.gap = usize::MAX;
+        self.gap = self.due * GAP_DATAGRAMS;
     }
 
     /// Decides on the repairs of the burst so far.
@@ -79,6 +80,7 @@ impl Protection {
         }
         let wanted = self.adaptation.repairs(self.fresh, self.fresh_rows);
         self.due += wanted.max(self.rows_of_one);
+        self.gap = self.gap.max(GAP_DATAGRAMS);
         // A burst that goes on is covered from its beginning: later repairs help out earlier ones.
         self.covered = self.burst.min(WINDOW_DATAGRAMS_MAX);
         (self.fresh, self.fresh_rows, self.rows_of_one) = (0, 0, 0);
@@ -90,17 +92,15 @@ impl Protection {
             return None;
         }
         self.due -= 1;
-        if self.gap < usize::MAX {
-            self.gap = 0;
-        }
+        self.gap -= GAP_DATAGRAMS;
         let covered = self.covered.min(WINDOW_DATAGRAMS_MAX);
-        let bytes = HEADER_BYTES + 4 * covered + ROW_BYTES;
-        if !self.adaptation.spend(bytes) {
+        let repair = self.encoder.repair(covered)?;
+        if !self.adaptation.spend(repair.message_bytes()) {
             self.due = 0;
             return None;
         }
         self.made += 1;
-        self.encoder.repair(covered)
+        Some(repair)
     }
 
     /// Takes the counters of now; see [`Adaptation::observe`].

@@ -109,6 +109,12 @@ pub struct Repair {
 }
 
 impl Repair {
+    /// Length of the message, bytes.
+    #[must_use]
+    pub fn message_bytes(&self) -> usize {
+        HEADER_BYTES + 4 + self.names.len() * Name::WIRE_BYTES + self.sum.len()
+    }
+
     /// Writes the message with its tag left zero; `out` is emptied before.
     pub fn write(&self, channel: u32, out: &mut Vec<u8>) {
         begin(REPAIR, channel, out);
@@ -116,7 +122,7 @@ impl Repair {
         out.extend_from_slice(&self.first.to_be_bytes());
         out.push(u8::try_from(self.names.len()).unwrap_or(u8::MAX));
         for name in &self.names {
-            out.extend_from_slice(&name.to_wire().to_be_bytes());
+            name.write(out);
         }
         out.extend_from_slice(&self.sum);
     }
@@ -137,14 +143,14 @@ impl Repair {
             return Err(MessageError::BadValue("count"));
         }
         let (names, sum) = rest
-            .split_at_checked(count * 4)
+            .split_at_checked(count * Name::WIRE_BYTES)
             .ok_or(MessageError::Truncated)?;
         if sum.is_empty() || sum.len() > ROW_BYTES {
             return Err(MessageError::BadValue("sum"));
         }
-        let words = names.as_chunks::<4>().0.iter();
+        let words = names.as_chunks().0.iter();
         let names = words
-            .map(|word| Name::from_wire(u32::from_be_bytes(*word)))
+            .map(|word| Name::from_wire(*word))
             .collect::<Option<Vec<_>>>()
             .ok_or(MessageError::BadValue("length"))?;
         Ok(Repair {

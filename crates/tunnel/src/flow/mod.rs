@@ -85,6 +85,18 @@ pub enum Class {
     Background,
 }
 
+/// Whether repairs are sent for a flow's frames (see [`crate::fec`]), in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Correction {
+    /// While the flow counts as interactive: its beginning, and whatever a person waits for.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Always.
+    On,
+}
+
 /// What the opener asks of the far gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenRequest {
@@ -98,6 +110,8 @@ pub struct OpenRequest {
     pub class: Class,
     /// The client's DSCP, 0 to 63.
     pub dscp: u8,
+    /// Error correction; reaches only a peer that offered [`FEATURE_FEC`](crate::FEATURE_FEC).
+    pub correction: Correction,
 }
 
 /// Why the far gateway did not connect.

@@ -1,7 +1,7 @@
 //! A flow's two directions and where it is in its life.
 
-use super::{FlowStats, OpenRequest, ReceiveHalf, SendHalf};
-use crate::schedule::Turn;
+use super::{Correction, FlowStats, OpenRequest, ReceiveHalf, SendHalf};
+use crate::schedule::{Rank, Turn};
 
 /// Where a flow is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,7 @@ pub(crate) struct Flow {
     pub(crate) request: Option<OpenRequest>,
     pub(crate) dscp: u8,
     pub(crate) turn: Turn,
+    pub(crate) correction: Correction,
     /// A CREDIT for this flow waits to be sent.
     pub(crate) credit_queued: bool,
 }
@@ -39,6 +40,15 @@ impl Flow {
     /// Whether there is a frame of payload to send now.
     pub(crate) fn is_sendable(&self, payload_bytes_max: usize) -> bool {
         self.may_send() && self.send.is_sendable(payload_bytes_max)
+    }
+
+    /// Whether its frames of this rank are repaired when they are lost.
+    pub(crate) fn is_protected(&self, rank: Rank) -> bool {
+        match self.correction {
+            Correction::Auto => rank.is_urgent(),
+            Correction::Off => false,
+            Correction::On => true,
+        }
     }
 
     pub(crate) fn stats(&self) -> FlowStats {

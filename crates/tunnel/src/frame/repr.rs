@@ -3,7 +3,7 @@
 use super::wire::{Reader, VARINT_MAX, put_address, put_text, put_varint};
 use super::{FRAME_BYTES_HARD_MAX, OPTIONAL_TYPE_MIN};
 use crate::error::DecodeError;
-use crate::flow::{Class, FlowId, OpenRequest, Refusal, ResetCode, Target};
+use crate::flow::{Class, Correction, FlowId, OpenRequest, Refusal, ResetCode, Target};
 use crate::hello::{Hello, VersionRange};
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -21,6 +21,9 @@ const DRAIN: u8 = 0x80;
 const MAGIC: &[u8] = b"FHAU";
 const SITE_BYTES_MAX: usize = 64;
 const FLAG_KEEP_CLIENT_ADDRESS: u8 = 1;
+/// Two bits of OPEN's flags: the error correction asked for.
+const CORRECTION_SHIFT: u8 = 1;
+const CORRECTION_MASK: u8 = 0b110;
 const TARGET_HOST: u8 = 1;
 
 /// HELLO with the limits the other side must keep to.
@@ -254,9 +257,10 @@ fn put_probe(out: &mut BytesMut, kind: u8, nonce: u64, sent_ns: u64) {
 fn decode_open(mut reader: Reader) -> Result<Frame, DecodeError> {
     let flow = FlowId(reader.varint()?);
     let flags = reader.u8()?;
-    if flags & !FLAG_KEEP_CLIENT_ADDRESS != 0 {
+    if flags & !(FLAG_KEEP_CLIENT_ADDRESS | CORRECTION_MASK) != 0 {
         return Err(DecodeError::BadValue("flags"));
     }
+    let correction = correction_of(flags)?;
     let class = class_of(reader.u8()?);
     let dscp = reader.u8()?;
     let family = reader.u8()?;
@@ -279,6 +283,7 @@ fn decode_open(mut reader: Reader) -> Result<Frame, DecodeError> {
         keep_client_address,
         class,
         dscp,
+        correction,
     };
     match request_problem(&request) {
         Some(field) => Err(DecodeError::BadValue(field)),
@@ -289,11 +294,8 @@ fn decode_open(mut reader: Reader) -> Result<Frame, DecodeError> {
 fn put_open(out: &mut BytesMut, flow: FlowId, request: &OpenRequest) {
     out.put_u8(OPEN);
     put_varint(out, flow.0);
-    out.put_u8(if request.keep_client_address {
-        FLAG_KEEP_CLIENT_ADDRESS
-    } else {
-        0
-    });
+    let keep = u8::from(request.keep_client_address) * FLAG_KEEP_CLIENT_ADDRESS;
+    out.put_u8(keep | correction_bits(request.correction));
     out.put_u8(class_byte(request.class));
     out.put_u8(request.dscp);
     put_address(out, request.client);
@@ -305,6 +307,24 @@ fn put_open(out: &mut BytesMut, flow: FlowId, request: &OpenRequest) {
             out.put_u16(*port);
         }
     }
+}
+
+fn correction_of(flags: u8) -> Result<Correction, DecodeError> {
+    match (flags & CORRECTION_MASK) >> CORRECTION_SHIFT {
+        0 => Ok(Correction::Auto),
+        1 => Ok(Correction::Off),
+        2 => Ok(Correction::On),
+        _ => Err(DecodeError::BadValue("flags")),
+    }
+}
+
+fn correction_bits(correction: Correction) -> u8 {
+    let value = match correction {
+        Correction::Auto => 0,
+        Correction::Off => 1,
+        Correction::On => 2,
+    };
+    value << CORRECTION_SHIFT
 }
 
 fn decode_payload(kind: u8, mut reader: Reader) -> Result<Frame, DecodeError> {

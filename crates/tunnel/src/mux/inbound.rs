@@ -138,6 +138,7 @@ impl Mux {
         flow.stage = Stage::Asked;
         flow.dscp = request.dscp;
         flow.turn.ask(request.class);
+        flow.correction = request.correction;
         flow.receive.head();
         self.events.push_back(Event::Incoming(id, request));
         self.tell_readable(id);

@@ -1,8 +1,9 @@
 //! To the wire: the next frame.
 
 use super::{Event, Mux, PING_INTERVAL_NS, PINGS_MAX};
-use crate::flow::{Class, FlowId, Piece};
+use crate::flow::{Class, Correction, FlowId, Piece};
 use crate::frame::{Frame, HelloFrame, data_header};
+use crate::hello::FEATURE_FEC;
 use crate::schedule::{Control, Rank};
 use bytes::Bytes;
 
@@ -22,6 +23,8 @@ pub struct Transmit {
     pub flow: Option<FlowId>,
     /// The flow's DSCP; 0 for the tunnel's own frames.
     pub dscp: u8,
+    /// Whether it should be repaired when it is lost (see [`crate::fec`]).
+    pub is_protected: bool,
 }
 
 impl Transmit {
@@ -38,6 +41,11 @@ impl Transmit {
             class: Class::Control,
             flow,
             dscp,
+            // A lost PING or CREDIT is made up for by the next.
+            is_protected: !matches!(
+                frame,
+                Frame::Ping { .. } | Frame::Pong { .. } | Frame::Credit { .. }
+            ),
         }
     }
 }
@@ -130,7 +138,11 @@ impl Mux {
                 Some(Transmit::control(&Frame::Pong { nonce, sent_ns }, None, 0))
             }
             Control::Open(id) => {
-                let request = self.flows.get_mut(&id)?.request.take()?;
+                let mut request = self.flows.get_mut(&id)?.request.take()?;
+                let features = self.negotiated.as_ref()?.features;
+                if features & FEATURE_FEC == 0 {
+                    request.correction = Correction::Auto;
+                }
                 let dscp = request.dscp;
                 let frame = Frame::Open { flow: id, request };
                 Some(Transmit::control(&frame, Some(id), dscp))
@@ -209,12 +221,17 @@ impl Mux {
         if !had_room && flow.send.has_room(bytes_max) {
             self.events.push_back(Event::Writable(id));
         }
-        let dscp = flow.dscp;
+        let (dscp, is_protected) = (flow.dscp, flow.is_protected(rank));
         self.free_send_bytes(freed_bytes);
-        Some(self.data_transmit(id, rank, dscp, piece))
+        let transmit = self.data_transmit(id, rank, piece);
+        Some(Transmit {
+            dscp,
+            is_protected,
+            ..transmit
+        })
     }
 
-    fn data_transmit(&mut self, id: FlowId, rank: Rank, dscp: u8, piece: Piece) -> Transmit {
+    fn data_transmit(&mut self, id: FlowId, rank: Rank, piece: Piece) -> Transmit {
         self.stats.sent_bytes += piece.payload_bytes as u64;
         let age = self.data_frames_sent;
         self.data_frames_sent += 1;
@@ -228,7 +245,8 @@ impl Mux {
             priority: rank.priority(age),
             class: rank.class(),
             flow: Some(id),
-            dscp,
+            dscp: 0,
+            is_protected: false,
         }
     }
 }

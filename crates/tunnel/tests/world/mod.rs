@@ -47,6 +47,7 @@ pub fn request_as(class: Class) -> OpenRequest {
         keep_client_address: true,
         class,
         dscp: 10,
+        correction: Correction::Auto,
     }
 }
 
