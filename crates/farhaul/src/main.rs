@@ -22,6 +22,7 @@ mod print;
 mod questions;
 mod reload_command;
 mod reset_command;
+mod sim_command;
 mod status_command;
 mod table;
 mod top_command;
@@ -60,6 +61,8 @@ enum Verb {
     Link(link_command::LinkCommand),
     /// A WAN of network namespaces on this machine, with real servers and clients.
     Lab(lab_command::LabCommand),
+    /// HTTP over long links with and without proxies, simulated.
+    Sim(sim_command::SimCommand),
     /// The gateway at a glance, and the one thing to fix next.
     Status(status_command::StatusCommand),
     /// Flows, and why connections went direct.
@@ -88,6 +91,7 @@ impl Verb {
             Self::PrintConfig(command) => command.run(),
             Self::Link(command) => command.run(),
             Self::Lab(command) => command.run(),
+            Self::Sim(command) => command.run(),
             Self::Status(command) => command.run(),
             Self::Flows(command) => command.run(),
             Self::Top(command) => command.run(),

@@ -1,8 +1,10 @@
 //! HTTP over the simulated network: who opens connections when, what waits for
 //! what, and how long each request takes.
 
+mod carriage;
 mod exchange;
 mod fetcher;
+mod pair;
 mod pool;
 mod spans;
 mod study;

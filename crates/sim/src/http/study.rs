@@ -4,9 +4,10 @@ use farhaul_link::LinkProfile;
 
 use super::exchange::{Exchange, State};
 use super::fetcher::{Fetched, Fetcher, Way};
+use super::pair::{Heard, Pair};
 use super::pool::Pool;
 use super::version::Http;
-use crate::engine::{NS_PER_MS, NS_PER_S, TooManyEvents};
+use crate::engine::{NS_PER_MS, NS_PER_S};
 use crate::network::{Circuit, CircuitStats, ConnectionId, Network, Notice, Side};
 use crate::statistics::Samples;
 use crate::tcp::{Event, Options, Profile};
@@ -17,6 +18,8 @@ const LONG: usize = 0;
 const FAR: usize = 1;
 /// The near proxy's ticks fall at 0, the far one's elsewhere.
 const FAR_PHASE_NS: u64 = 130 * NS_PER_MS;
+/// What gateways are told where the link has no rate.
+const RATE_MAX_BIT_PER_S: u64 = 10_000_000_000;
 /// How often queue and sessions are looked at.
 const SAMPLE_NS: u64 = NS_PER_S / 10;
 
@@ -30,6 +33,8 @@ pub enum Architecture {
         /// Connections of the pool.
         connections: u32,
     },
+    /// A Farhaul gateway, with one at the near site. Both know the link's rate.
+    Pair,
 }
 
 /// Everything about a run but its workload.
@@ -72,6 +77,8 @@ pub(super) enum Alarm {
     Release(u32),
     /// A connection may have been idle for too long.
     Idle(ConnectionId),
+    /// A gateway's transport may have something to do.
+    Carriage,
     Sample,
     Stop,
 }
@@ -99,14 +106,17 @@ pub struct Outcome {
     pub inbound: CircuitStats,
     /// Counters of the link from the near site.
     pub outbound: CircuitStats,
+    /// Datagrams that the gateways' transport sent again.
+    pub resent: u64,
     /// Packets handed to a circuit and taken out of one.
     pub packet_events: u64,
     /// Simulated time.
     pub ended_ns: u64,
     /// Hash of everything that happened.
     pub trace: String,
-    /// The run is worthless: it outgrew its memory.
-    pub overflow: Option<TooManyEvents>,
+    /// Why the run is worthless, if it is: it outgrew its memory, or the tunnel
+    /// between the gateways broke.
+    pub error: Option<String>,
 }
 
 /// A run in progress.
@@ -118,6 +128,7 @@ pub struct Study<'a> {
     exchanges: Vec<Exchange>,
     fetcher: Fetcher,
     pool: Option<Pool>,
+    pair: Option<Pair>,
     unfinished: usize,
     queue_bytes: Samples,
     sessions: Samples,
@@ -141,12 +152,17 @@ impl<'a> Study<'a> {
             phase_ns: FAR_PHASE_NS,
             ..near
         };
+        let mut pair = None;
         let (pool, circuit, client) = match scenario.architecture {
             Architecture::Direct => (None, LONG, near),
             Architecture::Proxies { connections } => {
                 let overhead = scenario.overhead_bytes;
                 let pool = Pool::open(&mut net, LONG, connections, near, far, overhead);
                 (Some(pool), FAR, far)
+            }
+            Architecture::Pair => {
+                pair = Some(pair_of(&scenario.link));
+                (None, FAR, far)
             }
         };
         let way = Way {
@@ -171,6 +187,7 @@ impl<'a> Study<'a> {
             unfinished: workload.requests.len(),
             net,
             pool,
+            pair,
             queue_bytes: Samples::default(),
             sessions: Samples::default(),
         }
@@ -184,6 +201,7 @@ impl<'a> Study<'a> {
             .last()
             .map_or(0, |request| request.at_ns);
         self.arm_arrival(0);
+        self.pump_pair();
         self.net.set_alarm(0, Alarm::Sample);
         self.net
             .set_alarm(last_ns.saturating_add(self.scenario.drain_ns), Alarm::Stop);
@@ -193,7 +211,7 @@ impl<'a> Study<'a> {
                 Notice::Alarm(Alarm::Stop) => break,
                 Notice::Alarm(alarm) => self.handle_alarm(alarm),
                 Notice::Connection(id, side, event) => self.handle_connection(id, side, event),
-                Notice::Packet(..) => {}
+                Notice::Packet(_, to, number) => self.handle_packet(to, number),
             }
         }
         self.outcome()
@@ -217,6 +235,7 @@ impl<'a> Study<'a> {
                     .release(&mut self.net, &mut self.exchanges, index);
             }
             Alarm::Idle(id) => self.fetcher.handle_idle(&mut self.net, id),
+            Alarm::Carriage => self.pump_pair(),
             Alarm::Sample => self.sample(),
             Alarm::Stop => {}
         }
@@ -227,9 +246,13 @@ impl<'a> Study<'a> {
             return;
         };
         exchange.state = State::UnderWay;
-        match &mut self.pool {
-            Some(pool) => pool.ask(&mut self.net, exchange, index),
-            None => self
+        match (&mut self.pool, &mut self.pair) {
+            (Some(pool), _) => pool.ask(&mut self.net, exchange, index),
+            (None, Some(pair)) => {
+                pair.ask(&self.net, exchange, index);
+                self.pump_pair();
+            }
+            (None, None) => self
                 .fetcher
                 .fetch(&mut self.net, &mut self.exchanges, index),
         }
@@ -274,16 +297,40 @@ impl<'a> Study<'a> {
 
     fn pass_on(&mut self, piece: Fetched) {
         let Fetched { exchange, bytes } = piece;
-        match &mut self.pool {
-            Some(pool) => pool.reply(&mut self.net, &mut self.exchanges, exchange, bytes),
-            None => {
-                let is_fetched = self
-                    .exchanges
-                    .get(exchange as usize)
-                    .is_some_and(Exchange::is_fetched);
-                if is_fetched {
-                    self.finish(exchange);
+        let is_last = self
+            .exchanges
+            .get(exchange as usize)
+            .is_some_and(Exchange::is_fetched);
+        match (&mut self.pool, &mut self.pair) {
+            (Some(pool), _) => pool.reply(&mut self.net, &mut self.exchanges, exchange, bytes),
+            (None, Some(pair)) => {
+                pair.reply(exchange, bytes, is_last);
+                self.pump_pair();
+            }
+            (None, None) if is_last => self.finish(exchange),
+            (None, None) => {}
+        }
+    }
+
+    fn handle_packet(&mut self, to: Side, number: u64) {
+        if let Some(pair) = &mut self.pair {
+            pair.handle_packet(&self.net, to, number);
+            self.pump_pair();
+        }
+    }
+
+    fn pump_pair(&mut self) {
+        let mut heard = Vec::new();
+        if let Some(pair) = &mut self.pair {
+            pair.pump(&mut self.net, &mut heard);
+        }
+        for what in heard {
+            match what {
+                Heard::Asked(index) => {
+                    self.fetcher
+                        .fetch(&mut self.net, &mut self.exchanges, index)
                 }
+                Heard::Replied(index) => self.finish(index),
             }
         }
     }
@@ -350,6 +397,9 @@ impl<'a> Study<'a> {
             let stats = stats(circuit, side);
             stats.packets_in + stats.packets_out
         });
+        let overflow = self.net.overflow().map(|overflow| overflow.to_string());
+        let is_broken = self.pair.as_ref().is_some_and(Pair::has_failed);
+        let error = overflow.or_else(|| is_broken.then(|| "the tunnel broke".to_owned()));
         Outcome {
             latency_s,
             judged,
@@ -361,12 +411,26 @@ impl<'a> Study<'a> {
             sessions: self.sessions.sorted(),
             inbound: stats(LONG, Side::Client),
             outbound: stats(LONG, Side::Server),
+            resent: self.pair.as_ref().map_or(0, Pair::lost),
             packet_events: packet_events.iter().sum(),
             ended_ns: self.net.now_ns(),
             trace: self.net.trace().hex(),
-            overflow: self.net.overflow(),
+            error,
         }
     }
+}
+
+/// Gateways that were told the link's rates. A link without a rate is driven
+/// as the fastest there is.
+fn pair_of(link: &LinkProfile) -> Pair {
+    let rate = |rate: Option<farhaul_link::Rate>| {
+        rate.map_or(RATE_MAX_BIT_PER_S, farhaul_link::Rate::bit_per_s)
+    };
+    Pair::new(
+        LONG,
+        [rate(link.forward.rate), rate(link.backward.rate)],
+        link.rtt_ns(),
+    )
 }
 
 /// The far network's delay, and nothing else: what it costs beyond that is in

@@ -90,7 +90,66 @@ pub struct Generator {
     pub segment_sizes: Vec<Weighted>,
 }
 
+/// Most servers.
+const HOSTS_MAX: u32 = 1_000_000;
+
 impl Generator {
+    /// Says which value is impossible, and why.
+    ///
+    /// # Errors
+    /// The key and the reason.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        let not_negative = |value: f64| value >= 0.0 && value.is_finite();
+        let bounds = |law: &SizeLaw| {
+            law.min_bytes <= law.max_bytes && law.min_bytes <= law.median_bytes as u64
+        };
+        let is_lawful = |law: &SizeLaw| {
+            positive(law.median_bytes)
+                && not_negative(law.sigma)
+                && bounds(law)
+                && law.median_bytes <= law.max_bytes as f64
+        };
+        let weights = |choices: &[Weighted]| {
+            let are_fine = choices
+                .iter()
+                .all(|choice| not_negative(choice.weight) && choice.value > 0);
+            are_fine && positive(choices.iter().map(|choice| choice.weight).sum())
+        };
+        let wrong = |key, why: &str| Err((key, why.to_owned()));
+        match () {
+            () if !(1..=HOSTS_MAX).contains(&self.hosts) => {
+                wrong("hosts", "must be 1 to 1,000,000")
+            }
+            () if !not_negative(self.popularity_exponent) => {
+                wrong("popularity_exponent", "must not be negative")
+            }
+            () if self.request_bytes == 0 => {
+                wrong("request_bytes", "a request has at least one byte")
+            }
+            () if !is_lawful(&self.main) => wrong(
+                "main",
+                "needs 0 < min <= median <= max and no negative sigma",
+            ),
+            () if !is_lawful(&self.embedded) => wrong(
+                "embedded",
+                "needs 0 < min <= median <= max and no negative sigma",
+            ),
+            () if !not_negative(self.gap_s) => wrong("gap_s", "must not be negative"),
+            () if !positive(self.far_mean_s) => wrong("far_mean_s", "must be above 0"),
+            () if !not_negative(self.far_sigma) => wrong("far_sigma", "must not be negative"),
+            () if !weights(&self.windows) => wrong(
+                "windows",
+                "needs values above 0 and weights that are not all 0",
+            ),
+            () if !weights(&self.segment_sizes) => wrong(
+                "segment_sizes",
+                "needs values above 0 and weights that are not all 0",
+            ),
+            () => Ok(()),
+        }
+    }
+
     /// The servers, the same for every trace of a seed.
     pub fn hosts(&self, seed: u64) -> Vec<Host> {
         let mut stream = Stream::new(seed, "hosts", 0);

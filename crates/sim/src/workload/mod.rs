@@ -1,11 +1,27 @@
 //! What is asked for: hosts and requests, read from a host file and a log file
 //! as the study had them, prepared from other logs, or generated.
 
+mod capture;
+mod clf;
+mod entry;
 mod generator;
+mod har;
+mod host_file;
+mod lines;
+mod log_file;
 mod scale;
+mod squid;
 
+pub use capture::{Handshakes, read_handshakes};
+pub use clf::read_clf;
+pub use entry::{Assumptions, Entry, Handshake, prepare};
 pub use generator::{Generator, SizeLaw, Weighted};
+pub use har::read_har;
+pub use host_file::{read_hosts, write_hosts};
+pub use lines::{Kept, TooManyBadLines};
+pub use log_file::{read_log, write_log};
 pub use scale::Scaled;
+pub use squid::read_squid;
 
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq)]

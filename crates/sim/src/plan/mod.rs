@@ -1,0 +1,124 @@
+//! Plans: what is run, as a TOML file; its points, numbered; one point run.
+
+mod error;
+mod inherit;
+mod points;
+mod run;
+mod tcp;
+mod written;
+
+pub use error::PlanError;
+pub use points::Point;
+pub use run::{PointResult, run};
+pub use written::{ReportPlan, Study, TcpPlan, WorkloadPlan};
+
+use std::collections::BTreeMap;
+
+use farhaul_link::LinkProfile;
+
+use crate::engine::Trace;
+use crate::tcp::Profile;
+use crate::workload::Workload;
+use written::Written;
+
+/// Results of one model are not compared with those of another: counted up
+/// whenever the same plan and seed give other packets.
+pub const MODEL_VERSION: u32 = 1;
+
+/// Text of a file a plan names, and where the plan says it is.
+pub type ReadFile<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
+
+/// A plan that can be run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    written: Written,
+    links: BTreeMap<String, LinkProfile>,
+    profiles: BTreeMap<String, Profile>,
+    /// The workload, where it does not come from the generator.
+    logged: Option<Workload>,
+    fingerprint: String,
+    points: Vec<Point>,
+}
+
+impl Plan {
+    /// Reads a plan. Files it names are asked for by `read_file`; one that says
+    /// `like = "FILE"` takes what it does not say itself from there.
+    ///
+    /// # Errors
+    /// [`PlanError`]: with line and column for what TOML or the list of keys
+    /// forbids, with the key for a value that is impossible.
+    pub fn parse(text: &str, read_file: &ReadFile<'_>) -> Result<Self, PlanError> {
+        let written = inherit::read(text, read_file)?;
+        written.check()?;
+        let links = written.links()?;
+        let profiles = tcp::profiles(&written.tcp)?;
+        let mut fingerprint = Trace::default();
+        let mut remember = |text: &str| {
+            for byte in text.bytes() {
+                fingerprint.record([u64::from(byte)]);
+            }
+        };
+        remember(&format!("{MODEL_VERSION} {written:?}"));
+        let logged = written.workload.read(read_file, &mut remember)?;
+        let points = points::points(&written, &links, &profiles)?;
+        Ok(Self {
+            fingerprint: fingerprint.hex(),
+            written,
+            links,
+            profiles,
+            logged,
+            points,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.written.name
+    }
+
+    /// What it is for, in a sentence.
+    pub fn about(&self) -> &str {
+        &self.written.about
+    }
+
+    /// Changes with everything that could change a result.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Its points; a point's place is its number.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// The points of one shard of several: every `of`th.
+    pub fn shard(&self, shard: u32, of: u32) -> impl Iterator<Item = &Point> {
+        let is_of_shard = move |point: &&Point| point.number % of.max(1) == shard;
+        self.points.iter().filter(is_of_shard)
+    }
+
+    /// What a report is to show.
+    pub fn report(&self) -> &ReportPlan {
+        &self.written.report
+    }
+
+    /// The parameters that all points share.
+    pub fn study(&self) -> &Study {
+        &self.written.study
+    }
+
+    /// The links by their names.
+    pub fn links(&self) -> impl Iterator<Item = (&str, &LinkProfile)> {
+        self.links.iter().map(|(name, link)| (name.as_str(), link))
+    }
+
+    /// A link by its name.
+    pub fn link(&self, name: &str) -> Option<&LinkProfile> {
+        self.links.get(name)
+    }
+
+    /// Where requests come from.
+    pub fn workload(&self) -> &WorkloadPlan {
+        &self.written.workload
+    }
+}
