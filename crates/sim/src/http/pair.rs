@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use farhaul_tunnel::{
-    Class, Event, FlowId, Hello, Limits, Mux, OpenRequest, PROTOCOL_VERSIONS, Read, Side as Role,
-    Target,
+    Class, Correction, Event, FlowId, Hello, Limits, Mux, OpenRequest, PROTOCOL_VERSIONS, Read,
+    Side as Role, Target,
 };
 
 use super::carriage::Carriage;
@@ -117,6 +117,7 @@ impl Pair {
             keep_client_address: false,
             class: Class::Interactive,
             dscp: 0,
+            correction: Correction::Off,
         };
         let Ok(id) = self.near.mux.open(request) else {
             self.failed = true;
