@@ -6,6 +6,7 @@
 //! read from the machine comes through [`Outside`], so that tests can stage
 //! any illness.
 
+mod firewall;
 mod identity;
 mod kernel;
 mod network;
@@ -210,6 +211,8 @@ fn on_this_network(patient: &Patient) -> Vec<Check> {
             "capabilities",
             "system",
             "interception",
+            "firewall",
+            "bridges",
             "addresses",
             "routes",
             "ports",
@@ -220,6 +223,8 @@ fn on_this_network(patient: &Patient) -> Vec<Check> {
         kernel::capabilities(patient),
         kernel::settings(patient),
         kernel::interception(patient),
+        firewall::input(patient),
+        firewall::bridges(patient),
         network::addresses(patient),
         network::routes(patient),
         storage::ports(patient),

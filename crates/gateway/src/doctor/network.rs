@@ -11,7 +11,10 @@ use crate::config::meaning::{InterceptMode, Network};
 #[derive(Debug, Deserialize)]
 pub(super) struct Interface {
     #[serde(rename = "ifname")]
-    name: String,
+    pub(super) name: String,
+    /// The bridge or bond it belongs to.
+    #[serde(default)]
+    pub(super) master: Option<String>,
     #[serde(default)]
     flags: Vec<String>,
     #[serde(default)]

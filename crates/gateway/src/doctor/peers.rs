@@ -36,7 +36,7 @@ fn one_peer(patient: &Patient, peer: &Peer) -> Check {
         .status
         .and_then(|status| status.peers.iter().find(|known| known.name == peer.name));
     match (running, patient.status) {
-        (Some(known), _) => asked(name, known),
+        (Some(known), _) => no_fixed_port(patient, peer, asked(name, known)),
         (None, Some(_)) => Check::warn(
             name,
             "the running gateway does not know this peer",
@@ -44,6 +44,19 @@ fn one_peer(patient: &Patient, peer: &Peer) -> Check {
         ),
         (None, None) => looked_at(patient, name, peer),
     }
+}
+
+/// Where each side names an address of the other and no port of its own, both
+/// dial a port at which nobody listens.
+fn no_fixed_port(patient: &Patient, peer: &Peer, mut check: Check) -> Check {
+    let only_dials = peer.address.is_some() && patient.config.tunnel.listen.port() == 0;
+    if let (true, Some(remedy)) = (only_dials, &mut check.remedy) {
+        remedy.push_str(
+            "; this gateway only dials and listens on no fixed port, so if the other side names an \
+             `address` for it, too, one of both needs `tunnel.listen` with that port",
+        );
+    }
+    check
 }
 
 /// What the gateway knows.

@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 use super::*;
 use crate::admin::status::{InterceptStatus, PeerState, PeerStatus};
 use crate::config::load;
-use paper::{ADDRESSES, KEY, Paper, complained, said};
+use paper::{ADDRESSES, CHAINS, KEY, Paper, complained, said};
 
 fn peer_key() -> String {
     crate::keys::PublicKey([7; 32]).to_string()
@@ -241,6 +241,80 @@ fn peers_that_cannot_be_reached() {
     assert_found(&down, Verdict::Fail, "handshake timed out", "UDP");
     let unknown = with_gateway("peer hq", |status, _| status.peers.clear());
     assert_found(&unknown, Verdict::Warn, "does not know", "reload");
+}
+
+#[test]
+fn two_gateways_that_only_dial() {
+    let down = with_gateway("peer hq", |status, _| {
+        status.peers[0].state = PeerState::Down;
+    });
+    assert_found(&down, Verdict::Fail, "down", "no fixed port");
+    let mut status = running();
+    status.peers[0].state = PeerState::Down;
+    let waiting = configuration() + "[tunnel]\nlisten = \"[::]:4433\"\n";
+    let report = examine(&subject(&waiting, Some(status)), &Paper::healthy());
+    let remedy = check(&report, "peer hq").remedy.unwrap();
+    assert!(!remedy.contains("no fixed port"), "{remedy}");
+}
+
+#[test]
+fn firewalls_that_drop_what_ends_here() {
+    const LIST: &str = "nft list chain inet filter input";
+    let rules = |rules: &str| {
+        said(&format!(
+            "table inet filter {{\n\tchain input {{\n\t\ttype filter hook input priority 0;\n{rules}\n\t}}\n}}\n"
+        ))
+    };
+    let drops = said(&CHAINS.replace(
+        "\"prio\": 0, \"policy\": \"accept\"",
+        "\"prio\": 0, \"policy\": \"drop\"",
+    ));
+    let by_policy = without_gateway("firewall", |paper| {
+        paper.command("nft -j list chains", drops.clone());
+        paper.command(LIST, rules("tcp dport 22 accept"));
+    });
+    let remedy = "nft insert rule inet filter input meta mark and 0xfa00000";
+    assert_found(&by_policy, Verdict::Warn, "table inet filter", remedy);
+    for last in [
+        "drop",
+        "counter packets 17 bytes 1020 reject with icmpx admin-prohibited",
+    ] {
+        let by_rule = without_gateway("firewall", |paper| {
+            paper.command(LIST, rules(&format!("tcp dport 22 accept\n\t\t{last}")));
+        });
+        assert_found(&by_rule, Verdict::Warn, "table inet filter", remedy);
+    }
+    // Let in by its mark, or nothing dropped but one port.
+    let known = without_gateway("firewall", |paper| {
+        paper.command("nft -j list chains", drops);
+        paper.command(LIST, rules("meta mark & 0x0ff00000 == 0x0fa00000 accept"));
+    });
+    let open = without_gateway("firewall", |paper| {
+        paper.command(LIST, rules("tcp dport 23 drop"));
+    });
+    for check in [known, open] {
+        assert_eq!(check.verdict, Verdict::Ok, "{check:?}");
+    }
+}
+
+#[test]
+fn interfaces_that_are_parts_of_others() {
+    let part = without_gateway("bridges", |paper| {
+        let part = ADDRESSES.replace("\"lan0\",", "\"lan0\",\"master\":\"br0\",");
+        paper.command("ip -json address show", said(&part));
+    });
+    assert_found(&part, Verdict::Fail, "lan0 is a part of br0", "name br0");
+    let filtered = without_gateway("bridges", |paper| {
+        let folder = FileFacts {
+            mode: 0o755,
+            is_folder: true,
+        };
+        paper
+            .facts
+            .insert("/sys/class/net/lan0/bridge".into(), folder);
+        paper.set("/proc/sys/net/bridge/bridge-nf-call-iptables", "1\n");
+    });
+    assert_found(&filtered, Verdict::Warn, "is a bridge", "sysctl -w");
 }
 
 #[test]

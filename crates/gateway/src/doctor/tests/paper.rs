@@ -81,6 +81,14 @@ pub const ADDRESSES: &str = r#"[
   {"family":"inet6","local":"fe80::1","prefixlen":64,"scope":"link"}]},
  {"ifname":"wan0","flags":["BROADCAST","UP","LOWER_UP"],"mtu":1500,"addr_info":[]}]"#;
 
+/// What `nft -j list chains` prints on a router that filters nothing itself.
+pub const CHAINS: &str = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
+ {"chain": {"family": "inet", "table": "farhaul_250", "name": "hold", "handle": 1, "type": "filter",
+  "hook": "prerouting", "prio": -151, "policy": "accept"}},
+ {"chain": {"family": "inet", "table": "filter", "name": "services", "handle": 2}},
+ {"chain": {"family": "inet", "table": "filter", "name": "input", "handle": 1, "type": "filter",
+  "hook": "input", "prio": 0, "policy": "accept"}}]}"#;
+
 pub fn said(text: &str) -> CommandOutput {
     CommandOutput {
         success: true,
@@ -110,6 +118,7 @@ impl Paper {
                 "nft list table inet farhaul_250",
                 complained("Error: No such file or directory"),
             ),
+            ("nft -j list chains", said(CHAINS)),
             (
                 "df --output=avail -B1 /store",
                 said("    Avail\n300000000000\n"),
