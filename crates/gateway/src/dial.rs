@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::config::meaning::Accept;
 use crate::intercept::{address_towards, prepare, time_wait};
@@ -29,6 +29,12 @@ const CONCLUDE_AFTER: Duration = Duration::from_millis(3_200);
 /// How long the client's connection may still come up after our own was
 /// answered: one more round trip, generously.
 const PROBE_GRACE: Duration = Duration::from_secs(1);
+
+/// How long the end of the client's previous connection from the same port may
+/// be on its way; less than [`PROBE_AFTER`].
+const END_MAX: Duration = Duration::from_millis(800);
+/// Between two looks for it.
+const END_AGAIN: Duration = Duration::from_millis(20);
 
 /// Which source address the server sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -288,17 +294,24 @@ async fn probe(destination: SocketAddr) -> Probed {
 }
 
 /// As [`connect`] in the client's name, over the remains of its previous
-/// connection from the same port if need be.
+/// connection from the same port if need be, or after its end: the client has
+/// seen that already, but the tunnel may bring it later than the next open.
 async fn connect_again(destination: SocketAddr, client: SocketAddr) -> io::Result<TcpStream> {
     let source = Source::Client(client);
-    match connect(destination, source).await {
-        Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => {
-            if !time_wait::end(client, destination).unwrap_or(false) {
-                return Err(error);
+    let patience = Instant::now() + END_MAX;
+    loop {
+        match connect(destination, source).await {
+            Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => {
+                if time_wait::end(client, destination).unwrap_or(false) {
+                    return connect(destination, source).await;
+                }
+                if Instant::now() >= patience {
+                    return Err(error);
+                }
+                sleep(END_AGAIN).await;
             }
-            connect(destination, source).await
+            result => return result,
         }
-        result => result,
     }
 }
 

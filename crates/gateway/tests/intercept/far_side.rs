@@ -212,6 +212,13 @@ fn port_again() {
                 let mut echoed = vec![0; format!("hello {client}\nstill here").len()];
                 open.read_exact(&mut echoed).await.unwrap();
                 assert!(echoed.ends_with(b"still here"));
+                // One whose end is on its way is waited for.
+                let ending = async {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    drop(open);
+                };
+                let (next, ()) = tokio::join!(dial(to, source, limit), ending);
+                drop(next.unwrap());
             });
         });
     }
