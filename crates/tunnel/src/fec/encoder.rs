@@ -60,17 +60,21 @@ impl Encoder {
         self.next_x = (x + 1) & X_MAX;
         let first = self.next_number.wrapping_sub(covered as u16);
         let mut sum = vec![0; ROW_BYTES];
+        // As long as the longest row: a length that followed from what is
+        // summed up, which is encrypted, would be another one in every run.
+        let mut used = 1;
         let mut names = Vec::with_capacity(covered);
         let mut number = first;
         for source in self.sources.iter().skip(self.sources.len() - covered) {
             for row in 0..source.name.rows() {
                 let factor = coefficient(x, number, row);
-                add_multiple(&mut sum, row_of(&source.bytes, row), factor);
+                let bytes = row_of(&source.bytes, row);
+                add_multiple(&mut sum, bytes, factor);
+                used = used.max(bytes.len());
             }
             names.push(source.name);
             number = number.wrapping_add(1);
         }
-        let used = sum.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1;
         sum.truncate(used);
         Some(Repair {
             x,

@@ -24,7 +24,7 @@
 //! | message | bytes |
 //! |---|---|
 //! | both | type 1, channel 4, tag 8 (over everything else, keyed; see the gateway) |
-//! | 0c REPAIR | x 1 (0 to 127), number of the first datagram 2, count 1 (1 to 64), per datagram 6 (the last 4 of its own, length 2), sum (1 to [`ROW_BYTES`] bytes, zeros at its end left out) |
+//! | 0c REPAIR | x 1 (0 to 127), number of the first datagram 2, count 1 (1 to 64), per datagram 6 (the last 4 of its own, length 2), sum (1 to [`ROW_BYTES`] bytes, as long as the longest row it covers) |
 //! | 0d REPORT | sequence 4, flags 1 (bit 0: repairs may follow, keep what arrives), then 4 each: datagrams named, of these missing when named, runs of missing ones, recovered, recovered but came late, repairs received; anything |
 //!
 //! Datagrams of less than [`DATAGRAM_BYTES_MIN`] or more than [`DATAGRAM_BYTES_MAX`] bytes are not

@@ -104,7 +104,7 @@ pub struct Repair {
     pub(super) first: u16,
     /// What it covers, in the order of sending.
     pub(super) names: Vec<Name>,
-    /// The sum, zeros at the end left out.
+    /// The sum, as long as the longest row.
     pub(super) sum: Vec<u8>,
 }
 
