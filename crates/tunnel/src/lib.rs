@@ -28,6 +28,7 @@
 
 mod credit;
 mod ended;
+mod controller;
 mod error;
 pub mod fec;
 mod flow;
@@ -38,6 +39,7 @@ mod mux;
 mod schedule;
 
 pub use credit::FRAME_COST_BYTES;
+pub use controller::{Controller, PathMemory, PathSettings, PathView};
 pub use error::{DecodeError, FlowError, OpenError, ProtocolError};
 pub use flow::{
     Class, Correction, FlowId, FlowStats, OpenRequest, Read, Refusal, ResetCode, Side, Target,

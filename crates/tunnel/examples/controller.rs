@@ -1,0 +1,89 @@
+//! One cell of the controller alone: `controller LINK [told] [owned] [trace] [SECONDS]`.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+#[path = "../tests/path/mod.rs"]
+mod path;
+
+use farhaul_link::LinkProfile;
+use farhaul_tunnel::PathSettings;
+use path::World;
+use path::sender::Sender;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|a| a == "matrix") {
+        return matrix(&args[1..]);
+    }
+    let link: LinkProfile = args[0].parse().unwrap();
+    let has = |word: &str| args.iter().any(|a| a == word);
+    let secs = args.iter().filter_map(|a| a.parse::<f64>().ok()).next_back().unwrap_or(40.0);
+    let row = cell(&link, has("told"), secs, has("trace"));
+    println!("{row}");
+}
+
+fn cell(link: &LinkProfile, told: bool, secs: f64, trace: bool) -> String {
+    let rate = link.forward.rate.map_or(0, |r| r.bit_per_s());
+    let settings = PathSettings {
+        link_bits_per_s: told.then_some(rate),
+        is_owned: told,
+        remembered: None,
+        header_bytes: 42,
+    };
+    let mut world = World::new(link, 7);
+    let flow = world.add(Sender::farhaul(settings), 0, u64::MAX, 0);
+    let limit = rate as f64 / 8.0 * 1472.0 / 1514.0;
+    let step = secs / 40.0;
+    let rtt = 2.0 * link.forward.delay_ns as f64 / 1e9;
+    let warm = (20.0 * rtt).max(10.0).min(secs / 2.0);
+    let (mut before, mut warm_bytes, mut warm_at, mut reached) = (0, 0, 0.0, 0.0);
+    let mut queue = 0.0;
+    for tick in 1..=40 {
+        let at = step * f64::from(tick);
+        world.run_until((at * 1e9) as u64);
+        let bytes = world.received_bytes(flow);
+        let goodput = (bytes - before) as f64 / step / limit;
+        before = bytes;
+        let q = world.mean_queue();
+        if goodput > 0.85 && reached == 0.0 {
+            reached = at;
+        }
+        if at <= warm {
+            warm_bytes = bytes;
+            warm_at = at;
+        } else {
+            queue += q;
+        }
+        if trace {
+            let v = world.sender(flow).controller().unwrap().view();
+            println!(
+                "{at:6.1}s got {goodput:.3} q {:.1}ms drops {} | {} est {:.3} q {:.1} base {:.1} jit {:.1} p {:.4} win {}",
+                q * 1e3, world.drops(), v.phase, v.rate / limit, v.queue * 1e3,
+                v.base_rtt_ns as f64 / 1e6, v.jitter * 1e3, v.loss,
+                world.sender(flow).controller().unwrap().window_bytes() / 1472,
+            );
+        }
+    }
+    let loss = link.forward.loss.mean();
+    let share = (before - warm_bytes) as f64 / (secs - warm_at) / limit / (1.0 - loss);
+    let queue = queue / ((secs - warm_at) / step) * 1e3;
+    format!("{share:.3} queue {queue:5.1} ms  drops {:6}  85 % after {reached:.1} s", world.drops())
+}
+
+fn matrix(args: &[String]) {
+    let told = args.iter().any(|a| a == "told");
+    let big = args.iter().any(|a| a == "big");
+    for rate in ["1.544mbit", "45mbit", "51.84mbit", "155.52mbit", "1gbit"] {
+        if rate == "1gbit" && !big {
+            continue;
+        }
+        for delay in ["0ms", "30ms", "100ms", "250ms"] {
+            for loss in ["0%", "0.1%", "0.5%", "1%", "5%", "10%"] {
+                if rate == "45mbit" { continue; }
+                let text = format!("rate {rate} delay {delay} loss {loss} queue 100ms");
+                let text = text.replace("delay 0ms ", "").replace("loss 0% ", "");
+                let link: LinkProfile = text.parse().unwrap();
+                println!("{rate:10} {delay:6} {loss:5} {}", cell(&link, told, 40.0, false));
+            }
+        }
+    }
+}

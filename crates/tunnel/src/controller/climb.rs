@@ -1,0 +1,111 @@
+//! The start: twice what arrived, until a queue forms or nothing more arrives.
+
+use super::cohort::Sample;
+use super::delay::Delay;
+use super::{Controller, PathMemory, Phase};
+
+/// Packets of the first round trip. A tunnel stands for many connections, each of which would
+/// start with ten (RFC 6928).
+const FIRST_PACKETS: f64 = 32.0;
+const GAIN: f64 = 2.0;
+/// Rounds that bring nothing new before the rate is believed.
+const FLAT_ROUNDS: u32 = 3;
+/// Shorter round trips are taken for this at first: a burst of the first window fills any queue.
+const FIRST_RTT_MIN: f64 = 0.02;
+
+#[derive(Debug, Clone)]
+pub(super) struct Climb {
+    remembered: Option<PathMemory>,
+    gain: f64,
+    best: f64,
+    flat_rounds: u32,
+    /// Cohorts in a row of which much less arrived than was sent.
+    short: u32,
+}
+
+impl Climb {
+    pub(super) fn new(remembered: Option<PathMemory>) -> Self {
+        Climb {
+            remembered,
+            gain: GAIN,
+            best: 0.0,
+            flat_rounds: 0,
+            short: 0,
+        }
+    }
+
+    /// Seconds of a cohort.
+    pub(super) fn span(&self, rtt_ns: u64) -> f64 {
+        (rtt_ns as f64 / 4e9).clamp(0.005, 0.05)
+    }
+
+    /// A remembered rate is tried at half first (RFC 9959), and only on a path that looks the same.
+    fn jump(&self, delay: &Delay) -> Option<f64> {
+        let memory = self.remembered?;
+        let ratio = delay.base_ns() as f64 / memory.rtt_ns.max(1) as f64;
+        let is_alike = delay.is_known() && (0.5..1.5).contains(&ratio);
+        is_alike.then_some(memory.rate / 2.0)
+    }
+
+    pub(super) fn pace(&self, rate: Option<f64>, delay: &Delay, mtu_bytes: f64) -> f64 {
+        let rtt = (delay.base_ns() as f64 / 1e9).max(FIRST_RTT_MIN);
+        let first = FIRST_PACKETS * mtu_bytes / rtt;
+        let first = first.max(self.jump(delay).unwrap_or(0.0));
+        let most = self.remembered.map_or(f64::MAX, |memory| memory.rate.max(first));
+        let next = rate.unwrap_or(0.0) * self.gain;
+        // Past the remembered rate only once that has been seen to arrive.
+        let next = match rate.is_some_and(|rate| rate < 0.9 * most) {
+            true => next.min(most),
+            false => next,
+        };
+        first.max(next)
+    }
+
+    pub(super) fn handle_round(&mut self, rate: f64, is_limited: bool) {
+        if rate > self.best * 1.2 {
+            self.best = rate;
+            self.flat_rounds = 0;
+        } else if !is_limited && rate > 0.0 {
+            self.flat_rounds += 1;
+        }
+    }
+}
+
+impl Controller {
+    pub(super) fn learn_climb(&mut self, now_ns: u64, sample: &Sample, corrected: f64) {
+        if !matches!(self.phase, Phase::Climb(_)) {
+            return;
+        }
+        let known = self.rate.get().unwrap_or(0.0);
+        if corrected > known {
+            self.rate.set(corrected);
+        }
+        let queue = sample.rtt_ns.0.min(sample.rtt_ns.1).saturating_sub(self.delay.base_ns());
+        let rtt = self.delay.base_ns() as f64 / 1e9;
+        let packets = 4.0 * self.mtu_bytes / corrected.max(1.0);
+        let limit = (rtt / 8.0)
+            .clamp(0.008, 0.03)
+            .max(packets)
+            .max(1.5 * self.delay.jitter().min(rtt));
+        let is_queued = queue as f64 / 1e9 > limit && sample.rtt_ns.0 != u64::MAX;
+        let is_max = self.is_at_max();
+        let Phase::Climb(climb) = &mut self.phase else {
+            return;
+        };
+        let is_short = !sample.is_limited && sample.rate < 0.7 * sample.sent_rate;
+        climb.short = if is_short { climb.short + 1 } else { 0 };
+        if is_queued || is_max || climb.flat_rounds >= FLAT_ROUNDS || climb.short >= 3 {
+            let patience_ns = self.delay.recent_ns() * 4;
+            self.rate.next_cycle();
+            self.enter(now_ns, Phase::Drain(now_ns + patience_ns));
+        }
+    }
+
+    /// Something became much faster: search as at the start, from where we are.
+    pub(super) fn climb_again(&mut self, now_ns: u64) {
+        let mut climb = Climb::new(None);
+        climb.gain = 1.6;
+        climb.best = self.rate_or_pace();
+        self.enter(now_ns, Phase::Climb(climb));
+    }
+}

@@ -1,0 +1,193 @@
+//! Packets sent one after another at one pace, and what became of them.
+//!
+//! A rate is measured over a cohort and not over a round trip: what was sent at 1.25 of the
+//! estimate must not be mixed with what was sent at .75 of it.
+
+use std::collections::VecDeque;
+
+/// Why these packets were sent at their pace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Searching for the rate, doubling.
+    Climb,
+    /// At the estimate, less what the queue asks for.
+    Cruise,
+    /// Above the estimate: is there more?
+    Up,
+    /// Below it: gives the queue back, and shows what is lost without load.
+    Down,
+    /// Emptying the queue.
+    Drain,
+    /// Sharing with traffic that fills the queue.
+    Compete,
+}
+
+/// What is learnt of a cohort once packets sent after it have arrived.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    pub(super) purpose: Purpose,
+    /// Bytes that arrived per second.
+    pub(super) rate: f64,
+    /// Bytes that were sent per second.
+    pub(super) sent_rate: f64,
+    pub(super) sent_packets: f64,
+    /// Share of the bytes that did not arrive.
+    pub(super) missing: f64,
+    /// Least round trip at the cohort's beginning and at its end.
+    pub(super) rtt_ns: (u64, u64),
+    /// The application, and not the pace, set the rate.
+    pub(super) is_limited: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    acked_ns: u64,
+    sent_ns: u64,
+    bytes: f64,
+}
+
+#[derive(Debug, Clone)]
+struct Cohort {
+    purpose: Purpose,
+    /// Bytes per second that were meant.
+    pace: f64,
+    first_pn: u64,
+    sent_packets: u64,
+    sent_bytes: f64,
+    sent_ns: (u64, u64),
+    acked_bytes: f64,
+    first: Option<Mark>,
+    last: Option<Mark>,
+    rtt_ns: (u64, u64),
+    is_limited: bool,
+}
+
+/// The cohorts on their way, oldest first.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cohorts(VecDeque<Cohort>);
+
+/// More are never open: a sender that hears nothing makes no new ones.
+const COHORTS_MAX: usize = 4096;
+
+impl Cohorts {
+    /// Packets sent from now on belong to a new cohort.
+    pub(super) fn begin(&mut self, next_pn: u64, purpose: Purpose, pace: f64) {
+        if self.0.back().is_some_and(|last| last.sent_packets == 0) {
+            self.0.pop_back();
+        }
+        if self.0.len() >= COHORTS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(Cohort {
+            purpose,
+            pace,
+            first_pn: next_pn,
+            sent_packets: 0,
+            sent_bytes: 0.0,
+            sent_ns: (0, 0),
+            acked_bytes: 0.0,
+            first: None,
+            last: None,
+            rtt_ns: (u64::MAX, u64::MAX),
+            is_limited: false,
+        });
+    }
+
+    /// Packets and time the open cohort has so far.
+    pub(super) fn open(&self) -> (u64, u64) {
+        self.0.back().map_or((0, 0), |cohort| {
+            (cohort.sent_packets, cohort.sent_ns.1 - cohort.sent_ns.0)
+        })
+    }
+
+    pub(super) fn handle_sent(&mut self, now_ns: u64, bytes: f64) {
+        let Some(cohort) = self.0.back_mut() else {
+            return;
+        };
+        if cohort.sent_packets == 0 {
+            cohort.sent_ns.0 = now_ns;
+        }
+        cohort.sent_ns.1 = now_ns;
+        cohort.sent_packets += 1;
+        cohort.sent_bytes += bytes;
+    }
+
+    pub(super) fn handle_acked(&mut self, now_ns: u64, pn: u64, sent_ns: u64, bytes: f64) {
+        let Some(cohort) = self.of(pn) else { return };
+        cohort.acked_bytes += bytes;
+        let mark = Mark {
+            acked_ns: now_ns,
+            sent_ns,
+            bytes: cohort.acked_bytes,
+        };
+        match &mut cohort.first {
+            // Packets that the first acknowledgement covers arrived before it.
+            Some(first) if first.acked_ns == now_ns => *first = mark,
+            Some(_) => cohort.last = Some(mark),
+            None => cohort.first = Some(mark),
+        }
+    }
+
+    /// A round trip measured with packet `pn`.
+    pub(super) fn handle_rtt(&mut self, pn: u64, rtt_ns: u64) {
+        let Some(cohort) = self.of(pn) else { return };
+        let half = cohort.sent_packets / 2;
+        match pn < cohort.first_pn + half {
+            true => cohort.rtt_ns.0 = cohort.rtt_ns.0.min(rtt_ns),
+            false => cohort.rtt_ns.1 = cohort.rtt_ns.1.min(rtt_ns),
+        }
+    }
+
+    /// The sender has nothing to send.
+    pub(super) fn handle_limited(&mut self) {
+        if let Some(cohort) = self.0.back_mut() {
+            cohort.is_limited = true;
+        }
+    }
+
+    /// The next cohort that is complete: a packet sent after it has arrived.
+    pub(super) fn poll(&mut self, largest_acked_pn: u64) -> Option<Sample> {
+        let next_pn = self.0.get(1)?.first_pn;
+        if largest_acked_pn < next_pn {
+            return None;
+        }
+        self.0.pop_front().map(|cohort| cohort.sample())
+    }
+
+    fn of(&mut self, pn: u64) -> Option<&mut Cohort> {
+        let after = self.0.partition_point(|cohort| cohort.first_pn <= pn);
+        self.0.get_mut(after.checked_sub(1)?)
+    }
+}
+
+impl Cohort {
+    fn sample(&self) -> Sample {
+        let span = |(from, to): (u64, u64)| to.saturating_sub(from) as f64 / 1e9;
+        let last_bytes = self.sent_bytes / self.sent_packets.max(1) as f64;
+        let send_span = span(self.sent_ns);
+        let sent_rate = if send_span > 0.0 {
+            (self.sent_bytes - last_bytes) / send_span
+        } else {
+            0.0
+        };
+        let rate = match (self.first, self.last) {
+            (Some(first), Some(last)) => {
+                // The longer one: acknowledgements may come in lumps, packets may leave in bursts.
+                let acked = span((first.acked_ns, last.acked_ns));
+                let sent = span((first.sent_ns, last.sent_ns));
+                (last.bytes - first.bytes) / acked.max(sent).max(1e-6)
+            }
+            _ => 0.0,
+        };
+        let missing = (1.0 - self.acked_bytes / self.sent_bytes.max(1.0)).clamp(0.0, 1.0);
+        Sample {
+            purpose: self.purpose,
+            rate,
+            sent_rate,
+            sent_packets: self.sent_packets as f64,
+            missing,
+            rtt_ns: self.rtt_ns,
+            is_limited: self.is_limited || sent_rate < 0.9 * self.pace,
+        }
+    }
+}

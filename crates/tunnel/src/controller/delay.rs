@@ -1,0 +1,135 @@
+//! Round trips: the least one of the path, how much they vary, and the queue above them.
+
+use std::collections::VecDeque;
+
+/// How long a least round trip is believed; a longer route shows at the latest then.
+const BASE_WINDOW_NS: u64 = 30_000_000_000;
+const BASE_BUCKET_NS: u64 = 5_000_000_000;
+/// Jitter is the smallest range of so many rounds: a probe widens the range of one or two.
+const JITTER_ROUNDS: usize = 4;
+
+/// Least value of recent time, in buckets.
+#[derive(Debug, Clone)]
+struct Least {
+    buckets: VecDeque<(u64, u64)>,
+    bucket_ns: u64,
+    window_ns: u64,
+}
+
+impl Least {
+    fn new(bucket_ns: u64, window_ns: u64) -> Self {
+        Least {
+            buckets: VecDeque::new(),
+            bucket_ns,
+            window_ns,
+        }
+    }
+
+    fn update(&mut self, now_ns: u64, value: u64) {
+        match self.buckets.back_mut() {
+            Some((from_ns, least)) if now_ns.saturating_sub(*from_ns) < self.bucket_ns => {
+                *least = (*least).min(value);
+            }
+            _ => self.buckets.push_back((now_ns, value)),
+        }
+        while self.buckets.len() > 1
+            && self
+                .buckets
+                .front()
+                .is_some_and(|(from_ns, _)| now_ns.saturating_sub(*from_ns) > self.window_ns)
+        {
+            self.buckets.pop_front();
+        }
+    }
+
+    fn get(&self) -> Option<u64> {
+        self.buckets.iter().map(|(_, least)| *least).min()
+    }
+
+    fn reset(&mut self, now_ns: u64, value: u64) {
+        self.buckets.clear();
+        self.buckets.push_back((now_ns, value));
+    }
+}
+
+/// What round trips say about the path.
+#[derive(Debug, Clone)]
+pub(super) struct Delay {
+    base: Least,
+    recent: Least,
+    /// Least and largest round trip of the current round.
+    range: Option<(u64, u64)>,
+    ranges_ns: VecDeque<u64>,
+    latest_ns: u64,
+    is_frozen: bool,
+}
+
+impl Delay {
+    pub(super) fn new() -> Self {
+        Delay {
+            base: Least::new(BASE_BUCKET_NS, BASE_WINDOW_NS),
+            recent: Least::new(10_000_000, 20_000_000),
+            range: None,
+            ranges_ns: VecDeque::new(),
+            latest_ns: 0,
+            is_frozen: false,
+        }
+    }
+
+    pub(super) fn handle_rtt(&mut self, now_ns: u64, rtt_ns: u64) {
+        self.latest_ns = rtt_ns;
+        if !self.is_frozen || self.base.get().is_none_or(|base| rtt_ns < base) {
+            self.base.update(now_ns, rtt_ns);
+        }
+        self.recent.update(now_ns, rtt_ns);
+        let (least, largest) = self.range.unwrap_or((rtt_ns, rtt_ns));
+        self.range = Some((least.min(rtt_ns), largest.max(rtt_ns)));
+    }
+
+    /// A round trip has passed; short enough rounds hide jitter, so `window_ns` smooths as well.
+    pub(super) fn handle_round(&mut self, window_ns: u64) {
+        self.recent.bucket_ns = (window_ns / 4).max(5_000_000);
+        self.recent.window_ns = self.recent.bucket_ns * 2;
+        if let Some((least, largest)) = self.range.take() {
+            self.ranges_ns.push_back(largest - least);
+            if self.ranges_ns.len() > JITTER_ROUNDS {
+                self.ranges_ns.pop_front();
+            }
+        }
+    }
+
+    /// While others hold the queue, a least round trip that has grown old is still the best known.
+    pub(super) fn freeze(&mut self, is_frozen: bool) {
+        self.is_frozen = is_frozen;
+    }
+
+    /// The route has changed: what is seen now is the least.
+    pub(super) fn rebase(&mut self, now_ns: u64) {
+        let seen = self.recent.get().unwrap_or(self.latest_ns);
+        self.base.reset(now_ns, seen);
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.latest_ns > 0
+    }
+
+    /// Least round trip of the path, ns.
+    pub(super) fn base_ns(&self) -> u64 {
+        self.base.get().unwrap_or(100_000_000)
+    }
+
+    /// Least round trip of the last moments, ns.
+    pub(super) fn recent_ns(&self) -> u64 {
+        self.recent.get().unwrap_or_else(|| self.base_ns())
+    }
+
+    /// Waiting in queues, s.
+    pub(super) fn queue(&self) -> f64 {
+        self.recent_ns().saturating_sub(self.base_ns()) as f64 / 1e9
+    }
+
+    /// How much round trips vary without load, s.
+    pub(super) fn jitter(&self) -> f64 {
+        self.ranges_ns.iter().min().copied().unwrap_or(0) as f64 / 1e9
+    }
+}

@@ -1,0 +1,459 @@
+//! The congestion controller: fills a link whatever it loses, and keeps its queue short.
+//!
+//! It models the path instead of reacting to losses: how fast it delivers ([`RateFilter`]), its
+//! least round trip and its jitter ([`Delay`]), and what it loses without load ([`LossModel`]). It
+//! sends at the rate less what the queue asks for, and asks now and then, with a short train of
+//! packets above the rate, whether there is more.
+//!
+//! ```text
+//! Climb ──────► Drain ──► Cruise ──► Up ──► Down ─┐
+//! doubling                  ▲ ▲                   │
+//!                           │ └───────────────────┘
+//!                    queue stands
+//!                           ▼
+//!                         Yield ── three times in vain ──► Compete
+//! ```
+//!
+//! The contract is that of every pure machine: `handle_*` with the time, then read
+//! [`Controller::pace`] and [`Controller::window_bytes`]. Bytes are UDP payload throughout.
+
+mod climb;
+mod cohort;
+mod compete;
+mod delay;
+mod loss;
+mod probe;
+mod rate;
+mod standing;
+
+use self::climb::Climb;
+use self::cohort::{Cohorts, Purpose, Sample};
+use self::compete::Compete;
+use self::delay::Delay;
+use self::loss::LossModel;
+use self::rate::RateFilter;
+use self::standing::Standing;
+
+/// What the operator or an earlier connection said about the path.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PathSettings {
+    /// Rate of the link, bits of Ethernet frames per second (without preamble and FCS).
+    pub link_bits_per_s: Option<u64>,
+    /// Nobody else uses the link: start at its rate, never compete.
+    pub is_owned: bool,
+    /// What an earlier connection to the same peer found.
+    pub remembered: Option<PathMemory>,
+    /// Ethernet, IP and UDP headers of a datagram, bytes.
+    pub header_bytes: u16,
+}
+
+/// What outlives a connection (RFC 9959).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PathMemory {
+    /// Bytes of UDP payload per second.
+    pub rate: f64,
+    /// Least round trip, ns.
+    pub rtt_ns: u64,
+    /// Share lost without load.
+    pub loss: f64,
+}
+
+/// Figures of the moment, for traces and status.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PathView {
+    /// Name of the phase.
+    pub phase: &'static str,
+    /// Estimate of the path's rate, bytes of UDP payload per second.
+    pub rate: f64,
+    /// Least round trip, ns.
+    pub base_rtt_ns: u64,
+    /// Waiting in queues, s.
+    pub queue: f64,
+    /// Round trips vary by this without load, s.
+    pub jitter: f64,
+    /// Share lost without load.
+    pub loss: f64,
+}
+
+#[derive(Debug, Clone)]
+enum Phase {
+    Climb(Climb),
+    /// Gives back what climbing put in the queue; until when at the latest.
+    Drain(u64),
+    /// Since when.
+    Cruise(u64),
+    Up,
+    Down,
+    Yield(standing::Yield),
+    Compete(Compete),
+}
+
+/// See the module's page.
+#[derive(Debug, Clone)]
+pub struct Controller {
+    settings: PathSettings,
+    mtu_bytes: f64,
+    delay: Delay,
+    loss: LossModel,
+    cohorts: Cohorts,
+    rate: RateFilter,
+    phase: Phase,
+    standing: Standing,
+    probe: probe::Probe,
+    next_pn: u64,
+    largest_acked_pn: Option<u64>,
+    round_end_pn: u64,
+    /// Packet number and round trip of the newest packet of the acknowledgement being handled.
+    batch: Option<(u64, u64)>,
+    in_flight_bytes: f64,
+    /// Rate of the newest cohort that was not limited by the application, bytes per second.
+    latest: f64,
+    is_limited: bool,
+    pace: f64,
+}
+
+/// Part of the estimate that is sent when the queue is empty: what is not used drains it.
+const CRUISE_GAIN: f64 = 0.99;
+/// The same on a link whose rate is known.
+const TOLD_GAIN: f64 = 0.998;
+/// A queue is never drained faster than by sending this part of the rate.
+const GAIN_MIN: f64 = 0.5;
+
+impl Controller {
+    /// A controller for a path of which nothing has been seen yet. Datagrams have `mtu_bytes`.
+    #[must_use]
+    pub fn new(settings: PathSettings, mtu_bytes: u16) -> Self {
+        let mut controller = Controller {
+            settings,
+            mtu_bytes: f64::from(mtu_bytes),
+            delay: Delay::new(),
+            loss: LossModel::default(),
+            cohorts: Cohorts::default(),
+            rate: RateFilter::default(),
+            phase: Phase::Cruise(0),
+            standing: Standing::default(),
+            probe: probe::Probe::default(),
+            next_pn: 0,
+            largest_acked_pn: None,
+            round_end_pn: 0,
+            batch: None,
+            in_flight_bytes: 0.0,
+            latest: 0.0,
+            is_limited: true,
+            pace: 0.0,
+        };
+        match (controller.rate_max(), settings.is_owned) {
+            (Some(rate), true) => controller.rate.set(rate),
+            _ => controller.phase = Phase::Climb(Climb::new(settings.remembered)),
+        }
+        controller.steer(0);
+        controller
+    }
+
+    /// A packet was sent.
+    pub fn handle_sent(&mut self, now_ns: u64, pn: u64, bytes: u64) {
+        if self.next_pn == 0 {
+            self.cohorts.begin(pn, self.purpose(), self.pace);
+        }
+        self.next_pn = self.next_pn.max(pn + 1);
+        self.cohorts.handle_sent(now_ns, bytes as f64);
+        self.advance(now_ns);
+    }
+
+    /// A packet was acknowledged; [`Controller::handle_ack_end`] follows.
+    pub fn handle_acked(&mut self, now_ns: u64, pn: u64, sent_ns: u64, bytes: u64) {
+        self.cohorts.handle_acked(now_ns, pn, sent_ns, bytes as f64);
+        // Only the newest packet's round trip is free of the receiver's waiting.
+        if self.largest_acked_pn.is_none_or(|largest| pn > largest) {
+            self.largest_acked_pn = Some(pn);
+            self.batch = Some((pn, now_ns.saturating_sub(sent_ns)));
+        }
+    }
+
+    /// One acknowledgement has been handled. `is_limited`: there is nothing left to send.
+    pub fn handle_ack_end(&mut self, now_ns: u64, in_flight_bytes: u64, is_limited: bool) {
+        self.in_flight_bytes = in_flight_bytes as f64;
+        self.is_limited = is_limited;
+        if is_limited {
+            self.cohorts.handle_limited();
+        }
+        if let Some((pn, rtt_ns)) = self.batch.take() {
+            self.delay.handle_rtt(now_ns, rtt_ns);
+            self.cohorts.handle_rtt(pn, rtt_ns);
+        }
+        let Some(largest_pn) = self.largest_acked_pn else {
+            return;
+        };
+        if largest_pn >= self.round_end_pn {
+            self.round_end_pn = self.next_pn;
+            self.handle_round(now_ns);
+        }
+        while let Some(sample) = self.cohorts.poll(largest_pn) {
+            self.learn(now_ns, &sample);
+        }
+        self.watch_queue(now_ns);
+        self.advance(now_ns);
+    }
+
+    /// A packet was declared lost.
+    pub fn handle_lost(&mut self, now_ns: u64, pn: u64, bytes: u64) {
+        if let Phase::Compete(compete) = &mut self.phase {
+            compete.handle_lost(now_ns, pn, bytes as f64, self.next_pn, &self.loss);
+        }
+    }
+
+    /// A router marked packets instead of dropping them (RFC 3168): a queue that it finds too long.
+    pub fn handle_congestion_mark(&mut self, now_ns: u64, pn: u64) {
+        if let Phase::Compete(compete) = &mut self.phase {
+            compete.handle_mark(now_ns, pn, self.next_pn);
+        } else if let Some(rate) = self.rate.get() {
+            self.probe.handle_mark(pn, self.next_pn, || self.rate.set(rate * 0.85));
+        }
+    }
+
+    /// Datagrams have another size now.
+    pub fn handle_mtu(&mut self, mtu_bytes: u16) {
+        let before = self.rate_max();
+        self.mtu_bytes = f64::from(mtu_bytes);
+        // A rate that was taken from the operator counts frames, and the share of headers changed.
+        if let (Some(before), Some(after), Some(rate)) = (before, self.rate_max(), self.rate.get())
+            && rate >= before * 0.999
+        {
+            self.rate.set(after);
+        }
+        self.steer(0);
+    }
+
+    /// Bytes of UDP payload to be sent per second.
+    #[must_use]
+    pub fn pace(&self) -> f64 {
+        self.pace
+    }
+
+    /// Bytes that may be on their way.
+    #[must_use]
+    pub fn window_bytes(&self) -> u64 {
+        let slack = 64.0 * self.mtu_bytes;
+        let rate = self.rate_or_pace();
+        let bytes = match &self.phase {
+            Phase::Climb(_) => 4.0 * self.pace * (self.delay.recent_ns() as f64 / 1e9),
+            Phase::Compete(compete) => return compete.window_bytes(self.mtu_bytes) as u64,
+            _ => rate * (2.0 * self.delay.base_ns() as f64 / 1e9 + 3.0 * self.delay.jitter()),
+        };
+        (bytes + slack + rate * 0.01) as u64
+    }
+
+    /// What a later connection to the same peer should know.
+    #[must_use]
+    pub fn memory(&self) -> Option<PathMemory> {
+        if matches!(self.phase, Phase::Climb(_)) || !self.delay.is_known() {
+            return None;
+        }
+        Some(PathMemory {
+            rate: self.rate.get()?,
+            rtt_ns: self.delay.base_ns(),
+            loss: self.loss.base(),
+        })
+    }
+
+    /// Figures of the moment.
+    #[must_use]
+    pub fn view(&self) -> PathView {
+        PathView {
+            phase: match &self.phase {
+                Phase::Climb(_) => "climb",
+                Phase::Drain(_) => "drain",
+                Phase::Cruise(_) => "cruise",
+                Phase::Up => "up",
+                Phase::Down => "down",
+                Phase::Yield(_) => "yield",
+                Phase::Compete(_) => "compete",
+            },
+            rate: self.rate_or_pace(),
+            base_rtt_ns: self.delay.base_ns(),
+            queue: self.delay.queue(),
+            jitter: self.delay.jitter(),
+            loss: self.loss.base(),
+        }
+    }
+
+    /// The link's rate in bytes of UDP payload, if the operator gave it.
+    fn rate_max(&self) -> Option<f64> {
+        let bits = self.settings.link_bits_per_s? as f64;
+        let header = f64::from(self.settings.header_bytes);
+        Some(bits / 8.0 * self.mtu_bytes / (self.mtu_bytes + header))
+    }
+
+    fn rate_or_pace(&self) -> f64 {
+        self.rate.get().unwrap_or(self.pace)
+    }
+
+    fn is_at_max(&self) -> bool {
+        self.rate_max()
+            .is_some_and(|max| self.rate_or_pace() >= 0.985 * max)
+    }
+
+    /// Queue that is not worth a reaction, s.
+    fn threshold(&self) -> f64 {
+        let packets = 2.0 * self.mtu_bytes / self.rate_or_pace().max(1.0);
+        let rtt = self.delay.base_ns() as f64 / 1e9;
+        (0.005f64)
+            .max(packets)
+            .max(0.05 * rtt)
+            .max(0.7 * self.delay.jitter())
+    }
+
+    /// How long a cohort is, s: long enough to measure, short enough not to fill a queue.
+    fn cohort_span(&self) -> f64 {
+        let packets = 20.0 * self.mtu_bytes / self.rate_or_pace().max(1.0);
+        let rtt = self.delay.base_ns() as f64 / 1e9;
+        rtt.clamp(0.02, 0.1)
+            .max(packets)
+            .max(4.0 * self.delay.jitter().min(0.2))
+    }
+
+    fn rtt(&self) -> f64 {
+        self.delay.recent_ns() as f64 / 1e9
+    }
+
+    fn handle_round(&mut self, now_ns: u64) {
+        let window_ns = (self.cohort_span() * 1e9) as u64;
+        self.delay.handle_round(window_ns);
+        if let Phase::Climb(climb) = &mut self.phase {
+            let rate = self.rate.get().unwrap_or(0.0);
+            climb.handle_round(rate, self.is_limited);
+        }
+        if let Phase::Compete(compete) = &mut self.phase {
+            compete.handle_round(now_ns);
+        }
+    }
+
+    /// What a complete cohort says.
+    fn learn(&mut self, now_ns: u64, sample: &Sample) {
+        let corrected = sample.rate / (1.0 - sample.missing.min(self.loss.base()));
+        let is_queue_short = self.delay.queue() < 0.022f64.max(self.threshold());
+        if !sample.is_limited {
+            self.latest = corrected;
+        }
+        match sample.purpose {
+            Purpose::Climb => self.learn_climb(now_ns, sample, corrected),
+            Purpose::Up => self.learn_up(sample, corrected),
+            Purpose::Down if is_queue_short => {
+                self.loss.handle_below(sample.missing, sample.sent_packets);
+            }
+            Purpose::Cruise => {
+                let is_empty = self.delay.queue() < self.threshold();
+                self.loss
+                    .handle_cruise(sample.missing, sample.sent_packets, is_empty);
+            }
+            Purpose::Drain => return,
+            Purpose::Down | Purpose::Compete => {}
+        }
+        if matches!(sample.purpose, Purpose::Up | Purpose::Cruise) {
+            self.learn_rate(sample, corrected);
+        }
+        if matches!(self.phase, Phase::Cruise(_)) && self.loss.has_excess() {
+            self.give_way();
+        }
+    }
+
+    fn learn_rate(&mut self, sample: &Sample, corrected: f64) {
+        let known = self.rate.get().unwrap_or(0.0);
+        let is_news = !sample.is_limited || corrected > known;
+        if is_news && !self.is_at_max() {
+            let max = self.rate_max().unwrap_or(f64::MAX);
+            self.rate.update(corrected.min(max));
+        }
+    }
+
+    /// Load loses more than the path does: somebody else needs room, or there is less of it.
+    fn give_way(&mut self) {
+        self.loss.forget_cruise();
+        let rate = self.rate_or_pace();
+        self.rate.set(self.latest.min(rate) * 0.85);
+    }
+
+    /// Purpose of what is sent now.
+    fn purpose(&self) -> Purpose {
+        match &self.phase {
+            Phase::Climb(_) => Purpose::Climb,
+            Phase::Drain(_) | Phase::Yield(_) => Purpose::Drain,
+            Phase::Cruise(_) => Purpose::Cruise,
+            Phase::Up => Purpose::Up,
+            Phase::Down => Purpose::Down,
+            Phase::Compete(_) => Purpose::Compete,
+        }
+    }
+
+    fn enter(&mut self, now_ns: u64, phase: Phase) {
+        self.phase = phase;
+        self.steer(now_ns);
+        self.cohorts.begin(self.next_pn, self.purpose(), self.pace);
+    }
+
+    /// The phase goes on, with a new cohort.
+    fn cut(&mut self, now_ns: u64) {
+        self.steer(now_ns);
+        self.cohorts.begin(self.next_pn, self.purpose(), self.pace);
+    }
+
+    /// Moves on to what is due.
+    fn advance(&mut self, now_ns: u64) {
+        let (packets, span_ns) = self.cohorts.open();
+        let is_long = |span: f64, least: u64| span_ns as f64 >= span * 1e9 && packets >= least;
+        let span = self.cohort_span();
+        match &self.phase {
+            Phase::Climb(climb) => {
+                if is_long(climb.span(self.delay.base_ns()), 10) {
+                    self.cut(now_ns);
+                }
+            }
+            Phase::Drain(until_ns) => {
+                if now_ns >= *until_ns || self.delay.queue() < self.threshold() {
+                    self.enter(now_ns, Phase::Cruise(now_ns));
+                }
+            }
+            Phase::Up if is_long(span, 20) => self.enter_down(now_ns),
+            Phase::Down if is_long(span, 12) => self.enter(now_ns, Phase::Cruise(now_ns)),
+            Phase::Cruise(since_ns) => {
+                let since_ns = *since_ns;
+                if self.is_probe_due(now_ns, since_ns) {
+                    self.enter_up(now_ns);
+                } else if is_long(span, 20) {
+                    self.cut(now_ns);
+                }
+            }
+            Phase::Compete(_) if is_long(span, 20) => self.cut(now_ns),
+            Phase::Yield(_) => self.advance_yield(now_ns),
+            _ => {}
+        }
+        self.steer(now_ns);
+    }
+
+    /// Sets the pace.
+    fn steer(&mut self, now_ns: u64) {
+        let rate = self.rate.get();
+        let pace = match &self.phase {
+            Phase::Climb(climb) => climb.pace(rate, &self.delay, self.mtu_bytes),
+            Phase::Drain(_) => self.rate_or_pace() * 0.5,
+            Phase::Cruise(_) => self.rate_or_pace() * self.cruise_gain(),
+            Phase::Up => self.rate_or_pace() * probe::UP_GAIN,
+            Phase::Down => self.rate_or_pace() * probe::DOWN_GAIN,
+            Phase::Yield(test) => test.pace(),
+            Phase::Compete(compete) => compete.pace(now_ns, self.delay.recent_ns(), self.mtu_bytes),
+        };
+        let max = self.rate_max().unwrap_or(f64::MAX);
+        // Two packets a second keep a path alive that delivered nothing for a while.
+        self.pace = pace.min(max).max(2.0 * self.mtu_bytes);
+    }
+
+    fn cruise_gain(&self) -> f64 {
+        let full = match self.is_at_max() {
+            true => TOLD_GAIN,
+            false => CRUISE_GAIN,
+        };
+        let excess = self.delay.queue() - 0.2 * self.threshold();
+        let time = (2.0 * self.rtt()).max(0.2);
+        (full - excess.max(0.0) / time).max(GAIN_MIN)
+    }
+}

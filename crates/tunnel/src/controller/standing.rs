@@ -1,0 +1,125 @@
+//! A queue that stands although we send less than the path delivers: whose is it?
+//!
+//! Yield: send seven tenths of what arrives for as long as that should need to empty the queue. It
+//! empties: it was ours. Nothing changes and nothing is lost: there is no queue, the route has
+//! become longer. It stays: somebody else fills it.
+
+use super::compete::Compete;
+use super::{Controller, Phase};
+
+const YIELD_GAIN: f64 = 0.7;
+/// A queue that stands is more than this beyond twice the threshold, s.
+const STANDING: f64 = 0.012;
+/// Yielding in vain so often means that somebody fills whatever we leave.
+const YIELDS_IN_VAIN: u32 = 3;
+/// Less queue than this is left to whoever makes it, s.
+const COMPETE_QUEUE: f64 = 0.022;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Standing {
+    /// Since when the queue stands.
+    since_ns: Option<u64>,
+    in_vain: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Yield {
+    rate: f64,
+    /// Queue at the beginning, s.
+    queue: f64,
+    /// When its effect is to be judged.
+    until_ns: u64,
+    /// Least and largest queue seen since the effect could be seen.
+    from_ns: u64,
+    range: Option<(f64, f64)>,
+}
+
+impl Yield {
+    pub(super) fn pace(&self) -> f64 {
+        self.rate * YIELD_GAIN
+    }
+}
+
+impl Controller {
+    /// Called after every acknowledgement.
+    pub(super) fn watch_queue(&mut self, now_ns: u64) {
+        let queue = self.delay.queue();
+        if let Phase::Yield(test) = &mut self.phase {
+            if now_ns >= test.from_ns {
+                let (least, largest) = test.range.unwrap_or((queue, queue));
+                test.range = Some((least.min(queue), largest.max(queue)));
+            }
+            return;
+        }
+        if matches!(self.phase, Phase::Cruise(_)) && self.has_found_more() {
+            return self.climb_again(now_ns);
+        }
+        let is_steady = matches!(self.phase, Phase::Cruise(_) | Phase::Up | Phase::Down);
+        if !is_steady || queue < STANDING + 2.0 * self.threshold() {
+            self.standing.since_ns = None;
+            return;
+        }
+        let since_ns = *self.standing.since_ns.get_or_insert(now_ns);
+        let patience = self.rtt().max(0.1);
+        if now_ns.saturating_sub(since_ns) as f64 / 1e9 > patience {
+            self.standing.since_ns = None;
+            self.start_yield(now_ns);
+        }
+    }
+
+    fn start_yield(&mut self, now_ns: u64) {
+        let queue = self.delay.queue();
+        let rtt_ns = self.delay.recent_ns();
+        let drain_ns = (queue / (1.0 - YIELD_GAIN) * 1e9) as u64;
+        let rate = match self.latest > 0.0 {
+            true => self.latest.min(self.rate_or_pace()),
+            false => self.rate_or_pace(),
+        };
+        let test = Yield {
+            rate,
+            queue,
+            until_ns: now_ns + rtt_ns + drain_ns + drain_ns / 4,
+            from_ns: now_ns + rtt_ns,
+            range: None,
+        };
+        self.enter(now_ns, Phase::Yield(test));
+    }
+
+    pub(super) fn advance_yield(&mut self, now_ns: u64) {
+        let Phase::Yield(test) = &self.phase else {
+            return;
+        };
+        let queue = self.delay.queue();
+        if queue < self.threshold() {
+            let rate = test.rate;
+            self.standing.in_vain = 0;
+            self.rate.set(rate);
+            return self.enter(now_ns, Phase::Cruise(now_ns));
+        }
+        if now_ns < test.until_ns {
+            return;
+        }
+        let (least, largest) = test.range.unwrap_or((queue, queue));
+        let is_flat = least > 0.8 * test.queue && largest < 1.2 * test.queue;
+        if is_flat {
+            self.delay.rebase(now_ns);
+            self.standing.in_vain = 0;
+            return self.enter(now_ns, Phase::Cruise(now_ns));
+        }
+        self.standing.in_vain += 1;
+        let may_compete = !self.settings.is_owned;
+        if may_compete && self.standing.in_vain >= YIELDS_IN_VAIN && queue > COMPETE_QUEUE {
+            self.standing.in_vain = 0;
+            self.delay.freeze(true);
+            let window = test.rate * self.delay.recent_ns() as f64 / 1e9;
+            return self.enter(now_ns, Phase::Compete(Compete::new(now_ns, window)));
+        }
+        self.start_yield(now_ns);
+    }
+
+    /// The queue is empty although we compete: whoever filled it has gone.
+    pub(super) fn stop_competing(&mut self, now_ns: u64) {
+        self.delay.freeze(false);
+        self.enter(now_ns, Phase::Cruise(now_ns));
+    }
+}
