@@ -21,6 +21,8 @@ pub(super) struct Climb {
     flat_rounds: u32,
     /// Cohorts in a row of which much less arrived than was sent.
     short: u32,
+    /// Cohorts in a row that were delayed and slowed down.
+    queued: u32,
 }
 
 impl Climb {
@@ -31,12 +33,14 @@ impl Climb {
             best: 0.0,
             flat_rounds: 0,
             short: 0,
+            queued: 0,
         }
     }
 
     /// Seconds of a cohort.
-    pub(super) fn span(&self, rtt_ns: u64) -> f64 {
-        (rtt_ns as f64 / 4e9).clamp(0.005, 0.05)
+    pub(super) fn span(&self, delay: &Delay) -> f64 {
+        let rtt = delay.base_ns() as f64 / 1e9;
+        (rtt / 4.0).clamp(0.005, 0.05).max(1.5 * delay.jitter().min(rtt / 2.0))
     }
 
     /// A remembered rate is tried at half first (RFC 9959), and only on a path that looks the same.
@@ -87,13 +91,19 @@ impl Controller {
             .clamp(0.008, 0.03)
             .max(packets)
             .max(1.5 * self.delay.jitter().min(rtt));
-        let is_queued = queue as f64 / 1e9 > limit && sample.rtt_ns.0 != u64::MAX;
+        // Jitter alone delays without slowing down.
+        let is_slowed = sample.rate < 0.9 * sample.sent_rate;
+        let is_queued = queue as f64 / 1e9 > limit && sample.rtt_ns.0 != u64::MAX && is_slowed;
+        let is_jittery = self.delay.jitter() > 0.003f64.max(0.02 * rtt);
         let is_max = self.is_at_max();
         let Phase::Climb(climb) = &mut self.phase else {
             return;
         };
         let is_short = !sample.is_limited && sample.rate < 0.7 * sample.sent_rate;
         climb.short = if is_short { climb.short + 1 } else { 0 };
+        climb.queued = if is_queued { climb.queued + 1 } else { 0 };
+        // Where round trips vary, one cohort proves nothing.
+        let is_queued = climb.queued > u32::from(is_jittery);
         if is_queued || is_max || climb.flat_rounds >= FLAT_ROUNDS || climb.short >= 3 {
             let patience_ns = self.delay.recent_ns() * 4;
             self.rate.next_cycle();

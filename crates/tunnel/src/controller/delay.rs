@@ -8,6 +8,9 @@ const BASE_BUCKET_NS: u64 = 5_000_000_000;
 /// Jitter is the smallest range of so many rounds: a probe widens the range of one or two.
 const JITTER_ROUNDS: usize = 4;
 
+/// A round with fewer says nothing about jitter.
+const ROUND_SAMPLES_MIN: u32 = 6;
+
 /// Least value of recent time, in buckets.
 #[derive(Debug, Clone)]
 struct Least {
@@ -46,10 +49,6 @@ impl Least {
         self.buckets.iter().map(|(_, least)| *least).min()
     }
 
-    fn reset(&mut self, now_ns: u64, value: u64) {
-        self.buckets.clear();
-        self.buckets.push_back((now_ns, value));
-    }
 }
 
 /// What round trips say about the path.
@@ -59,8 +58,13 @@ pub(super) struct Delay {
     recent: Least,
     /// Least and largest round trip of the current round.
     range: Option<(u64, u64)>,
+    /// Round trips seen in the current round.
+    seen: u32,
     ranges_ns: VecDeque<u64>,
     latest_ns: u64,
+    /// What round trips do not fall below although nothing waits: the route has become longer, or
+    /// jitter keeps a dense stream of packets from ever meeting the least delay.
+    floor_ns: u64,
     is_frozen: bool,
 }
 
@@ -70,8 +74,10 @@ impl Delay {
             base: Least::new(BASE_BUCKET_NS, BASE_WINDOW_NS),
             recent: Least::new(10_000_000, 20_000_000),
             range: None,
+            seen: 0,
             ranges_ns: VecDeque::new(),
             latest_ns: 0,
+            floor_ns: 0,
             is_frozen: false,
         }
     }
@@ -84,13 +90,18 @@ impl Delay {
         self.recent.update(now_ns, rtt_ns);
         let (least, largest) = self.range.unwrap_or((rtt_ns, rtt_ns));
         self.range = Some((least.min(rtt_ns), largest.max(rtt_ns)));
+        self.seen += 1;
     }
 
     /// A round trip has passed; short enough rounds hide jitter, so `window_ns` smooths as well.
     pub(super) fn handle_round(&mut self, window_ns: u64) {
         self.recent.bucket_ns = (window_ns / 4).max(5_000_000);
         self.recent.window_ns = self.recent.bucket_ns * 2;
-        if let Some((least, largest)) = self.range.take() {
+        let seen_ns = self.recent_ns();
+        self.floor_ns -= self.floor_ns.saturating_sub(seen_ns) / 8;
+        let is_telling = self.seen >= ROUND_SAMPLES_MIN;
+        self.seen = 0;
+        if let Some((least, largest)) = self.range.take().filter(|_| is_telling) {
             self.ranges_ns.push_back(largest - least);
             if self.ranges_ns.len() > JITTER_ROUNDS {
                 self.ranges_ns.pop_front();
@@ -103,10 +114,9 @@ impl Delay {
         self.is_frozen = is_frozen;
     }
 
-    /// The route has changed: what is seen now is the least.
-    pub(super) fn rebase(&mut self, now_ns: u64) {
-        let seen = self.recent.get().unwrap_or(self.latest_ns);
-        self.base.reset(now_ns, seen);
+    /// What is seen now is not a queue.
+    pub(super) fn rebase(&mut self) {
+        self.floor_ns = self.recent_ns();
     }
 
     pub(super) fn is_known(&self) -> bool {
@@ -115,12 +125,12 @@ impl Delay {
 
     /// Least round trip of the path, ns.
     pub(super) fn base_ns(&self) -> u64 {
-        self.base.get().unwrap_or(100_000_000)
+        self.base.get().unwrap_or(100_000_000).max(self.floor_ns)
     }
 
     /// Least round trip of the last moments, ns.
     pub(super) fn recent_ns(&self) -> u64 {
-        self.recent.get().unwrap_or_else(|| self.base_ns())
+        self.recent.get().unwrap_or(100_000_000)
     }
 
     /// Waiting in queues, s.

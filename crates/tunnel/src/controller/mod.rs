@@ -404,7 +404,7 @@ impl Controller {
         let span = self.cohort_span();
         match &self.phase {
             Phase::Climb(climb) => {
-                if is_long(climb.span(self.delay.base_ns()), 10) {
+                if is_long(climb.span(&self.delay), 10) {
                     self.cut(now_ns);
                 }
             }

@@ -40,7 +40,7 @@ impl Controller {
         if self.is_limited || self.is_at_max() || !is_answered {
             return false;
         }
-        if self.delay.queue() > 1.5 * self.threshold() {
+        if self.delay.queue() > super::standing::PROBE_QUEUE * self.threshold() {
             return false;
         }
         let wait = (4.0 * self.cohort_span()).max(self.rtt());

@@ -10,6 +10,8 @@ use super::{Controller, Phase};
 const YIELD_GAIN: f64 = 0.7;
 /// A queue that stands is more than this beyond twice the threshold, s.
 const STANDING: f64 = 0.012;
+/// Queue in thresholds above which nothing is probed.
+pub(super) const PROBE_QUEUE: f64 = 1.5;
 /// Yielding in vain so often means that somebody fills whatever we leave.
 const YIELDS_IN_VAIN: u32 = 3;
 /// Less queue than this is left to whoever makes it, s.
@@ -55,12 +57,17 @@ impl Controller {
             return self.climb_again(now_ns);
         }
         let is_steady = matches!(self.phase, Phase::Cruise(_) | Phase::Up | Phase::Down);
-        if !is_steady || queue < STANDING + 2.0 * self.threshold() {
+        // Less than this and there is a probe soon, which gives the queue back.
+        if !is_steady || queue < PROBE_QUEUE * self.threshold() {
             self.standing.since_ns = None;
             return;
         }
         let since_ns = *self.standing.since_ns.get_or_insert(now_ns);
-        let patience = self.rtt().max(0.1);
+        // A longer queue cannot wait; a short one has been drained for a while by the pace.
+        let patience = match queue > STANDING + 2.0 * self.threshold() {
+            true => self.rtt().max(0.1),
+            false => (4.0 * self.rtt()).max(1.0),
+        };
         if now_ns.saturating_sub(since_ns) as f64 / 1e9 > patience {
             self.standing.since_ns = None;
             self.start_yield(now_ns);
@@ -100,9 +107,13 @@ impl Controller {
             return;
         }
         let (least, largest) = test.range.unwrap_or((queue, queue));
-        let is_flat = least > 0.8 * test.queue && largest < 1.2 * test.queue;
+        let noise = match self.delay.jitter() > 0.1 * test.queue {
+            true => 0.5,
+            false => 0.2,
+        };
+        let is_flat = least > (1.0 - noise) * test.queue && largest < (1.0 + noise) * test.queue;
         if is_flat {
-            self.delay.rebase(now_ns);
+            self.delay.rebase();
             self.standing.in_vain = 0;
             return self.enter(now_ns, Phase::Cruise(now_ns));
         }
