@@ -350,6 +350,7 @@ impl Gateway {
                 ..Limits::default()
             },
             mark,
+            path: peer.path_settings(remote),
             keep_alive: config.tunnel.keep_alive,
         });
         let negotiated = tokio::select! {

@@ -11,12 +11,17 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-use farhaul_tunnel::Negotiated;
+use farhaul_tunnel::{Negotiated, PathMemory, PathSettings};
 use tokio::sync::Notify;
 
 use crate::config::meaning::{self, Dial};
 use crate::lock::lock;
 use crate::session::{Session, SessionEnd, SessionStats};
+
+/// Ethernet, IPv4 and UDP headers of a datagram.
+const IPV4_HEADERS_BYTES: u16 = 14 + 20 + 8;
+/// Ethernet, IPv6 and UDP headers of a datagram.
+const IPV6_HEADERS_BYTES: u16 = 14 + 40 + 8;
 
 /// Whether new flows may use the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +67,8 @@ pub struct Peer {
     flows_cut: AtomicUsize,
     payload_sent_bytes: AtomicU64,
     payload_received_bytes: AtomicU64,
+    /// What the latest tunnel that is gone found out about the path.
+    path_memory: Mutex<Option<PathMemory>>,
     /// Datagram bytes of tunnels that are gone.
     wire_before: Mutex<(u64, u64)>,
     /// Repairs sent and datagrams recovered by tunnels that are gone.
@@ -84,6 +91,7 @@ impl Peer {
             flows_cut: AtomicUsize::new(0),
             payload_sent_bytes: AtomicU64::new(0),
             payload_received_bytes: AtomicU64::new(0),
+            path_memory: Mutex::default(),
             wire_before: Mutex::default(),
             repairs_before: Mutex::default(),
             changed: Notify::new(),
@@ -222,6 +230,9 @@ impl Peer {
                 .fetch_add(session.flows_cut(), Ordering::Relaxed);
         }
         *lock(&self.last_end) = end;
+        if let Some(memory) = session.path_memory() {
+            *lock(&self.path_memory) = Some(memory);
+        }
         let stats = session.stats();
         let mut before = lock(&self.wire_before);
         before.0 += stats.wire_sent_bytes;
@@ -242,6 +253,26 @@ impl Peer {
             .iter()
             .map(|(session, _)| repairs_of(&session.stats()));
         counts.fold(before, |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+
+    /// What is known of the path to the peer at `remote`, for a new tunnel:
+    /// what the operator wrote, and what earlier tunnels found (RFC 9959).
+    pub fn path_settings(&self, remote: Option<SocketAddr>) -> PathSettings {
+        let config = self.config();
+        let is_ipv6 = remote.is_some_and(|remote| remote.ip().to_canonical().is_ipv6());
+        let rate = config.link.and_then(|link| link.profile.forward.rate);
+        let tunnels = self.tunnels();
+        let standing = tunnels.iter().rev().find_map(|(t, _)| t.path_memory());
+        PathSettings {
+            link_bits_per_s: rate.map(farhaul_link::Rate::bit_per_s),
+            is_owned: config.owned,
+            remembered: standing.or_else(|| *lock(&self.path_memory)),
+            header_bytes: if is_ipv6 {
+                IPV6_HEADERS_BYTES
+            } else {
+                IPV4_HEADERS_BYTES
+            },
+        }
     }
 
     /// UDP payload bytes sent to and received from the peer since we started.

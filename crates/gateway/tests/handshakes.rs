@@ -101,6 +101,7 @@ fn session(connection: noq::Connection, versions: VersionRange) -> Arc<Session> 
         },
         limits: Limits::default(),
         mark: Arc::default(),
+        path: farhaul_tunnel::PathSettings::default(),
         keep_alive: Duration::from_millis(700),
     };
     Session::start(parts).0

@@ -32,6 +32,7 @@ fn tunnel_config() -> Tunnel {
     Tunnel {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         resume_max: Duration::from_secs(10),
+        path: farhaul_tunnel::PathSettings::default(),
         keep_alive: Duration::from_millis(200),
         dead_after: Duration::from_secs(1),
         open_timeout: Duration::from_secs(5),

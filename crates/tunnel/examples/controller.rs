@@ -14,11 +14,69 @@ fn main() {
     if args.first().is_some_and(|a| a == "matrix") {
         return matrix(&args[1..]);
     }
+    if args.first().is_some_and(|a| a == "share") {
+        return share(&args[1..]);
+    }
     let link: LinkProfile = args[0].parse().unwrap();
     let has = |word: &str| args.iter().any(|a| a == word);
-    let secs = args.iter().filter_map(|a| a.parse::<f64>().ok()).next_back().unwrap_or(40.0);
+    let secs = args
+        .iter()
+        .filter_map(|a| a.parse::<f64>().ok())
+        .next_back()
+        .unwrap_or(40.0);
     let row = cell(&link, has("told"), secs, has("trace"));
     println!("{row}");
+}
+
+/// Shares over ten seconds each: `controller share LINK FLOW...`, FLOW is
+/// `us`, `cubic`, with `@START[-STOP]` in seconds and `+DELAY` in ms.
+fn share(args: &[String]) {
+    let link: LinkProfile = args[0].parse().unwrap();
+    let limit = link.forward.rate.unwrap().bit_per_s() as f64 / 8.0 * 1472.0 / 1514.0;
+    let mut world = World::new(&link, 7);
+    let mut flows = Vec::new();
+    for word in &args[1..] {
+        let (word, extra) = word.split_once('+').unwrap_or((word, "0"));
+        let (kind, time) = word.split_once('@').unwrap_or((word, "0"));
+        let (start, stop) = time.split_once('-').unwrap_or((time, "1e6"));
+        let ns = |text: &str| (text.parse::<f64>().unwrap() * 1e9) as u64;
+        let sender = match kind {
+            "cubic" => Sender::cubic(),
+            _ => Sender::farhaul(PathSettings {
+                header_bytes: 42,
+                ..PathSettings::default()
+            }),
+        };
+        flows.push(world.add(
+            sender,
+            ns(start),
+            ns(stop),
+            extra.parse::<u64>().unwrap() * 1_000_000,
+        ));
+    }
+    let mut before = vec![0; flows.len()];
+    for tick in 1..=24u64 {
+        world.run_until(tick * 5_000_000_000);
+        print!("{:4} s ", tick * 5);
+        for flow in &flows {
+            let bytes = world.received_bytes(*flow);
+            print!(" {:.2}", (bytes - before[*flow]) as f64 / 5.0 / limit);
+            before[*flow] = bytes;
+            if let Some(c) = world.sender(*flow).controller() {
+                print!(
+                    " ({} q{:.0} b{:.0})",
+                    c.view().phase,
+                    c.view().queue * 1e3,
+                    c.view().base_rtt_ns as f64 / 1e6
+                );
+            }
+        }
+        println!(
+            "  queue {:.1} ms drops {}",
+            world.mean_queue() * 1e3,
+            world.drops()
+        );
+    }
 }
 
 fn cell(link: &LinkProfile, told: bool, secs: f64, trace: bool) -> String {
@@ -57,8 +115,14 @@ fn cell(link: &LinkProfile, told: bool, secs: f64, trace: bool) -> String {
             let v = world.sender(flow).controller().unwrap().view();
             println!(
                 "{at:6.1}s got {goodput:.3} q {:.1}ms drops {} | {} est {:.3} q {:.1} base {:.1} jit {:.1} p {:.4} win {}",
-                q * 1e3, world.drops(), v.phase, v.rate / limit, v.queue * 1e3,
-                v.base_rtt_ns as f64 / 1e6, v.jitter * 1e3, v.loss,
+                q * 1e3,
+                world.drops(),
+                v.phase,
+                v.rate / limit,
+                v.queue * 1e3,
+                v.base_rtt_ns as f64 / 1e6,
+                v.jitter * 1e3,
+                v.loss,
                 world.sender(flow).controller().unwrap().window_bytes() / 1472,
             );
         }
@@ -66,7 +130,10 @@ fn cell(link: &LinkProfile, told: bool, secs: f64, trace: bool) -> String {
     let loss = link.forward.loss.mean();
     let share = (before - warm_bytes) as f64 / (secs - warm_at) / limit / (1.0 - loss);
     let queue = queue / ((secs - warm_at) / step) * 1e3;
-    format!("{share:.3} queue {queue:5.1} ms  drops {:6}  85 % after {reached:.1} s", world.drops())
+    format!(
+        "{share:.3} queue {queue:5.1} ms  drops {:6}  85 % after {reached:.1} s",
+        world.drops()
+    )
 }
 
 fn matrix(args: &[String]) {
@@ -78,11 +145,16 @@ fn matrix(args: &[String]) {
         }
         for delay in ["0ms", "30ms", "100ms", "250ms"] {
             for loss in ["0%", "0.1%", "0.5%", "1%", "5%", "10%"] {
-                if rate == "45mbit" { continue; }
+                if rate == "45mbit" {
+                    continue;
+                }
                 let text = format!("rate {rate} delay {delay} loss {loss} queue 100ms");
                 let text = text.replace("delay 0ms ", "").replace("loss 0% ", "");
                 let link: LinkProfile = text.parse().unwrap();
-                println!("{rate:10} {delay:6} {loss:5} {}", cell(&link, told, 40.0, false));
+                println!(
+                    "{rate:10} {delay:6} {loss:5} {}",
+                    cell(&link, told, 40.0, false)
+                );
             }
         }
     }

@@ -26,9 +26,9 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod controller;
 mod credit;
 mod ended;
-mod controller;
 mod error;
 pub mod fec;
 mod flow;
@@ -38,8 +38,8 @@ mod limits;
 mod mux;
 mod schedule;
 
-pub use credit::FRAME_COST_BYTES;
 pub use controller::{Controller, PathMemory, PathSettings, PathView};
+pub use credit::FRAME_COST_BYTES;
 pub use error::{DecodeError, FlowError, OpenError, ProtocolError};
 pub use flow::{
     Class, Correction, FlowId, FlowStats, OpenRequest, Read, Refusal, ResetCode, Side, Target,

@@ -1,77 +1,109 @@
-//! The stock BBRv3, started anew after a quiet time.
+//! Hands the tunnel's congestion controller ([`farhaul_tunnel::Controller`]) to the QUIC stack.
 //!
-//! noq's BBRv3 takes what keep-alives deliver for what the path can carry: a
-//! tunnel that was quiet for some seconds comes out of its next round-trip
-//! probe at a few packets per round trip and needs minutes to recover
-//! (measured: 10 MB in 4 s on a fresh tunnel, 0.2 MB in 8 s after 12 s of
-//! quiet, also without loss). So what it has learnt is dropped when bulk
-//! begins after a quiet time, as TCP drops its window (RFC 9293 section
-//! 3.8.6.2.2, RFC 2861): slow start costs a few round trips.
+//! The stack makes a controller for every new path before anybody knows which peer is at its end.
+//! What the operator said about that peer's link therefore arrives later, through [`PathHandle`],
+//! which also shows what the controller has found.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use noq::congestion::{Bbr3Config, Controller, ControllerFactory, ControllerMetrics};
+use farhaul_tunnel::{Controller as Model, PathMemory, PathSettings, PathView};
+use noq::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use noq_proto::RttEstimator;
 
-/// Without a backlog for this long, what was learnt is dropped. Shorter than
-/// the interval of BBR's round-trip probes (5 s), which do the damage.
-const QUIET: Duration = Duration::from_secs(2);
+use super::flight::Watched;
+use crate::lock::lock;
+
+/// Packets leave in trains of at most this much time: longer ones fill short queues.
+const TRAIN: Duration = Duration::from_millis(1);
+const TRAIN_BYTES_MAX: f64 = 65_536.0;
+/// How often figures are published.
+const PUBLISH: Duration = Duration::from_millis(10);
 
 /// Makes controllers for new paths.
 #[derive(Debug, Default)]
-pub struct FreshStartFactory {
-    bbr: Arc<Bbr3Config>,
-}
+pub struct ModelFactory;
 
-impl ControllerFactory for FreshStartFactory {
+impl ControllerFactory for ModelFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(FreshStart {
-            inner: self.bbr.clone().build(now, current_mtu),
-            bbr: self.bbr.clone(),
-            mtu_bytes: current_mtu,
-            ack_frequency: None,
-            busy: now,
+        Box::new(Adapter {
+            model: Model::new(PathSettings::default(), current_mtu),
+            shared: Arc::default(),
+            epoch: now,
+            published: now,
         })
     }
 }
 
+#[derive(Debug, Default)]
+struct Shared {
+    settings: Mutex<Option<PathSettings>>,
+    has_settings: AtomicBool,
+    found: Mutex<(Option<PathView>, Option<PathMemory>)>,
+}
+
+/// The controller of one tunnel, seen from outside the stack.
+#[derive(Debug, Clone)]
+pub struct PathHandle(Arc<Shared>);
+
+impl PathHandle {
+    /// The controller of a connection's path.
+    pub fn of(connection: &noq::Connection) -> Option<Self> {
+        let state = connection.congestion_state(noq::PathId::ZERO)?;
+        let watched = state.into_any().downcast::<Watched>().ok()?;
+        let adapter = watched.into_inner().into_any().downcast::<Adapter>().ok()?;
+        Some(Self(adapter.shared))
+    }
+
+    /// Tells it what is known of the path; it acts on that with the next acknowledgement.
+    pub fn configure(&self, settings: PathSettings) {
+        *lock(&self.0.settings) = Some(settings);
+        self.0.has_settings.store(true, Ordering::Release);
+    }
+
+    /// What it has found, some milliseconds old.
+    pub fn view(&self) -> Option<PathView> {
+        lock(&self.0.found).0
+    }
+
+    /// What the next tunnel to the same peer should know.
+    pub fn memory(&self) -> Option<PathMemory> {
+        lock(&self.0.found).1
+    }
+}
+
 #[derive(Debug)]
-struct FreshStart {
-    inner: Box<dyn Controller>,
-    bbr: Arc<Bbr3Config>,
-    mtu_bytes: u16,
-    ack_frequency: Option<(u64, Duration)>,
-    /// When there was last more to send than was let out; at first, when the
-    /// path was new.
-    busy: Instant,
+struct Adapter {
+    model: Model,
+    shared: Arc<Shared>,
+    epoch: Instant,
+    published: Instant,
 }
 
-impl FreshStart {
-    fn note_backlog(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.busy) > QUIET {
-            self.inner = self.bbr.clone().build(now, self.mtu_bytes);
-            self.inner.on_mtu_update(self.mtu_bytes);
-            if let Some((threshold, delay)) = self.ack_frequency {
-                self.inner.on_ack_frequency_update(threshold, delay);
-            }
+impl Adapter {
+    fn ns(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.epoch);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn exchange(&mut self, now: Instant) {
+        if self.shared.has_settings.swap(false, Ordering::Acquire)
+            && let Some(settings) = lock(&self.shared.settings).take()
+        {
+            self.model.configure(self.ns(now), settings);
         }
-        self.busy = now;
+        if now.saturating_duration_since(self.published) >= PUBLISH {
+            self.published = now;
+            *lock(&self.shared.found) = (Some(self.model.view()), self.model.memory());
+        }
     }
 }
 
-impl Controller for FreshStart {
-    fn on_sent(&mut self, now: Instant, bytes: u64, largest_pn: u64) {
-        self.inner.on_sent(now, bytes, largest_pn);
-    }
-
+impl Controller for Adapter {
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
-        self.inner.on_packet_sent(now, bytes, pn);
-    }
-
-    fn on_cwnd_limited(&mut self) {
-        self.inner.on_cwnd_limited();
+        self.model.handle_sent(self.ns(now), pn, u64::from(bytes));
     }
 
     fn on_ack(
@@ -80,13 +112,11 @@ impl Controller for FreshStart {
         sent: Instant,
         bytes: u64,
         pn: u64,
-        app_limited: bool,
-        rtt: &RttEstimator,
+        _app_limited: bool,
+        _rtt: &RttEstimator,
     ) {
-        if !app_limited {
-            self.note_backlog(now);
-        }
-        self.inner.on_ack(now, sent, bytes, pn, app_limited, rtt);
+        self.model
+            .handle_acked(self.ns(now), pn, self.ns(sent), bytes);
     }
 
     fn on_end_acks(
@@ -94,69 +124,63 @@ impl Controller for FreshStart {
         now: Instant,
         in_flight: u64,
         app_limited: bool,
-        largest_packet_num_acked: Option<u64>,
+        _largest_packet_num_acked: Option<u64>,
     ) {
-        self.inner
-            .on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
+        self.exchange(now);
+        self.model
+            .handle_ack_end(self.ns(now), in_flight, app_limited);
+    }
+
+    fn on_packet_lost(&mut self, _lost_bytes: u16, pn: u64, now: Instant) {
+        self.model.handle_lost(self.ns(now), pn);
     }
 
     fn on_congestion_event(
         &mut self,
         now: Instant,
-        sent: Instant,
-        is_persistent_congestion: bool,
+        _sent: Instant,
+        _is_persistent_congestion: bool,
         is_ecn: bool,
-        lost_bytes: u64,
+        _lost_bytes: u64,
         largest_lost_pn: u64,
     ) {
-        self.inner.on_congestion_event(
-            now,
-            sent,
-            is_persistent_congestion,
-            is_ecn,
-            lost_bytes,
-            largest_lost_pn,
-        );
-    }
-
-    fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
-        self.inner.on_packet_lost(lost_bytes, pn, now);
-    }
-
-    fn on_spurious_congestion_event(&mut self) {
-        self.inner.on_spurious_congestion_event();
+        // Losses were told one by one.
+        if is_ecn {
+            self.model
+                .handle_congestion_mark(self.ns(now), largest_lost_pn);
+        }
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
-        self.mtu_bytes = new_mtu;
-        self.inner.on_mtu_update(new_mtu);
-    }
-
-    fn on_ack_frequency_update(&mut self, threshold: u64, delay: Duration) {
-        self.ack_frequency = Some((threshold, delay));
-        self.inner.on_ack_frequency_update(threshold, delay);
+        self.model.handle_mtu(new_mtu);
     }
 
     fn window(&self) -> u64 {
-        self.inner.window()
+        self.model.window_bytes()
     }
 
     fn metrics(&self) -> ControllerMetrics {
-        self.inner.metrics()
+        let pace = self.model.pace();
+        let mut metrics = ControllerMetrics::default();
+        metrics.congestion_window = self.model.window_bytes();
+        metrics.pacing_rate = Some(pace as u64);
+        metrics.send_quantum = Some((pace * TRAIN.as_secs_f64()).min(TRAIN_BYTES_MAX) as u64);
+        metrics.bandwidth_estimate = Some((self.model.view().rate * 8.0) as u64);
+        metrics
     }
 
+    /// A path to another address of the same peer starts from what is known of this one.
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(Self {
-            inner: self.inner.clone_box(),
-            bbr: self.bbr.clone(),
-            mtu_bytes: self.mtu_bytes,
-            ack_frequency: self.ack_frequency,
-            busy: self.busy,
+            model: self.model.clone(),
+            shared: self.shared.clone(),
+            epoch: self.epoch,
+            published: self.published,
         })
     }
 
     fn initial_window(&self) -> u64 {
-        self.inner.initial_window()
+        self.model.window_bytes()
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {

@@ -1,7 +1,7 @@
 //! The QUIC endpoint that carries tunnels: pinned keys, silent towards
 //! strangers, path MTU probed upwards from 1200.
 
-mod controller;
+pub mod controller;
 pub mod fec;
 pub mod flight;
 pub mod knock;
@@ -16,7 +16,7 @@ use noq::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TokioRuntime, Transpo
 use ring::hmac;
 use thiserror::Error;
 
-use self::controller::FreshStartFactory;
+use self::controller::ModelFactory;
 use self::fec::{Channels, FecSocket};
 use self::flight::WatchedFactory;
 use self::knock::{Doorkeeper, IssuedIds, Knock};
@@ -249,6 +249,6 @@ fn transport(config: &Tunnel) -> TransportConfig {
         .initial_rtt(Duration::from_millis(200))
         .mtu_discovery_config(Some(mtu))
         .datagram_receive_buffer_size(None)
-        .congestion_controller_factory(Arc::new(WatchedFactory::new(FreshStartFactory::default())));
+        .congestion_controller_factory(Arc::new(WatchedFactory::new(ModelFactory)));
     transport
 }

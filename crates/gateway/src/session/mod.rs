@@ -20,12 +20,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use farhaul_tunnel::{
-    Event, FlowId, Hello, Limits, Mux, Negotiated, OpenError, OpenRequest, Refusal, ResetCode, Side,
+    Event, FlowId, Hello, Limits, Mux, Negotiated, OpenError, OpenRequest, PathMemory,
+    PathSettings, PathView, Refusal, ResetCode, Side,
 };
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::lock::lock;
+use crate::quic::controller::PathHandle;
 use crate::quic::fec::{Channel, Channels, Figures};
 
 use self::flow_handle::FlowState;
@@ -107,6 +109,7 @@ pub struct Session {
     /// Peer's name, for events.
     pub peer: String,
     connection: noq::Connection,
+    path: Option<PathHandle>,
     mux: Mutex<Mux>,
     flows: Mutex<HashMap<FlowId, Arc<FlowState>>>,
     incoming: mpsc::UnboundedSender<Incoming>,
@@ -138,6 +141,8 @@ pub struct SessionParts {
     pub limits: Limits,
     /// DSCP of the tunnel's datagrams.
     pub mark: Arc<AtomicU8>,
+    /// What is known of the path to the peer.
+    pub path: PathSettings,
     /// How often each side is to be heard (`tunnel.keep_alive`).
     pub keep_alive: Duration,
 }
@@ -148,8 +153,13 @@ impl Session {
     pub fn start(parts: SessionParts) -> (Arc<Self>, mpsc::UnboundedReceiver<Incoming>) {
         let (incoming, receiver) = mpsc::unbounded_channel();
         let mux = Mux::new(parts.side, parts.limits, parts.hello);
+        let path = PathHandle::of(&parts.connection);
+        if let Some(path) = &path {
+            path.configure(parts.path);
+        }
         let session = Arc::new(Self {
             peer: parts.peer,
+            path,
             connection: parts.connection,
             mux: Mutex::new(mux),
             flows: Mutex::default(),
@@ -306,6 +316,16 @@ impl Session {
             flows: self.flow_count(),
             correction,
         }
+    }
+
+    /// What the congestion controller has found out about the path.
+    pub fn path(&self) -> Option<PathView> {
+        self.path.as_ref()?.view()
+    }
+
+    /// What the next tunnel to the same peer should know.
+    pub fn path_memory(&self) -> Option<PathMemory> {
+        self.path.as_ref()?.memory()
     }
 
     /// The peer's UDP address at the moment.

@@ -70,7 +70,7 @@ pub fn run(cell: &Cell, features: u64, seed: u64) -> Result<Requests, String> {
 /// The near side sends bulk; the far side asks it for answers, which go the
 /// same way.
 async fn requests(network: Arc<Network>, features: u64, seed: u64) -> Result<Requests, String> {
-    let pair = Pair::offering(features, &network, 1, 0, seed)?;
+    let pair = Pair::offering(features, &network, 1, 0, None, seed)?;
     let tunnel = pair.dial().await?;
     tunnel.bulk(Way::Forward, BULK_PORT, None)?;
     let took_ms = Arc::new(Mutex::new([Vec::new(), Vec::new()]));

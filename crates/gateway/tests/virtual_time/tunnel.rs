@@ -2,7 +2,7 @@
 //! endpoint and session, with its defaults.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,13 +11,17 @@ use farhaul_gateway::keys::{PrivateKey, PublicKey};
 use farhaul_gateway::quic::Endpoint;
 use farhaul_gateway::quic::socket::Carrier;
 use farhaul_gateway::session::{FlowHandle, Session, SessionParts};
-use farhaul_tunnel::{Class, FEATURE_FEC, Hello, Limits, PROTOCOL_VERSIONS, ResetCode, Side};
+use farhaul_tunnel::{
+    Class, FEATURE_FEC, Hello, Limits, PROTOCOL_VERSIONS, PathSettings, ResetCode, Side,
+};
 use noq::AsyncUdpSocket;
 
 use super::network::{Network, Way};
 use super::services::{self, DISCARD, Received, Services};
 use super::socket::MemorySocket;
 
+/// Ethernet, IPv4 and UDP, as the network counts them.
+const HEADERS_BYTES: u16 = 42;
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// One write of a bulk flow.
 static CHUNK: [u8; 64 << 10] = [0; 64 << 10];
@@ -29,6 +33,10 @@ struct Gateway {
     endpoint: Endpoint,
     key: PublicKey,
     features: u64,
+    /// Rate of a link that is owned, bit/s.
+    told: Option<u64>,
+    /// The latest tunnel, whose path the next one remembers.
+    latest: Mutex<Option<Arc<Session>>>,
 }
 
 impl Gateway {
@@ -55,7 +63,20 @@ impl Gateway {
             endpoint,
             key: public,
             features: FEATURE_FEC,
+            told: None,
+            latest: Mutex::default(),
         })
+    }
+
+    /// As a peer's configuration and past would have it.
+    fn path(&self) -> PathSettings {
+        let latest = self.latest.lock().unwrap();
+        PathSettings {
+            link_bits_per_s: self.told,
+            is_owned: self.told.is_some(),
+            remembered: latest.as_ref().and_then(|session| session.path_memory()),
+            header_bytes: HEADERS_BYTES,
+        }
     }
 
     fn start(&self, connection: noq::Connection, side: Side) -> End {
@@ -71,8 +92,10 @@ impl Gateway {
             },
             limits: Limits::default(),
             mark: Arc::default(),
+            path: self.path(),
             keep_alive: config(self.address).keep_alive,
         });
+        *self.latest.lock().unwrap() = Some(session.clone());
         let services = Arc::new(Services::default());
         let end = End {
             session: session.clone(),
@@ -111,10 +134,10 @@ impl Pair {
         network: &Arc<Network>,
         number: u8,
         access_ns: u64,
-        _told: Option<u64>,
+        told: Option<u64>,
         seed: u64,
     ) -> Result<Self, String> {
-        Self::offering(FEATURE_FEC, network, number, access_ns, seed)
+        Self::offering(FEATURE_FEC, network, number, access_ns, told, seed)
     }
 
     /// The same, with these features only.
@@ -123,11 +146,13 @@ impl Pair {
         network: &Arc<Network>,
         number: u8,
         access_ns: u64,
+        told: Option<u64>,
         seed: u64,
     ) -> Result<Self, String> {
         let mut near = Gateway::new(network, Way::Forward, number, 0, seed)?;
         let mut far = Gateway::new(network, Way::Backward, number, access_ns, seed)?;
         (near.features, far.features) = (features, features);
+        (near.told, far.told) = (told, told);
         Ok(Self {
             near: Arc::new(near),
             far: Arc::new(far),

@@ -40,7 +40,9 @@ impl Climb {
     /// Seconds of a cohort.
     pub(super) fn span(&self, delay: &Delay) -> f64 {
         let rtt = delay.base_ns() as f64 / 1e9;
-        (rtt / 4.0).clamp(0.005, 0.05).max(1.5 * delay.jitter().min(rtt / 2.0))
+        (rtt / 4.0)
+            .clamp(0.005, 0.05)
+            .max(1.5 * delay.jitter().min(rtt / 2.0))
     }
 
     /// A remembered rate is tried at half first (RFC 9959), and only on a path that looks the same.
@@ -55,7 +57,9 @@ impl Climb {
         let rtt = (delay.base_ns() as f64 / 1e9).max(FIRST_RTT_MIN);
         let first = FIRST_PACKETS * mtu_bytes / rtt;
         let first = first.max(self.jump(delay).unwrap_or(0.0));
-        let most = self.remembered.map_or(f64::MAX, |memory| memory.rate.max(first));
+        let most = self
+            .remembered
+            .map_or(f64::MAX, |memory| memory.rate.max(first));
         let next = rate.unwrap_or(0.0) * self.gain;
         // Past the remembered rate only once that has been seen to arrive.
         let next = match rate.is_some_and(|rate| rate < 0.9 * most) {
@@ -84,7 +88,11 @@ impl Controller {
         if corrected > known {
             self.rate.set(corrected);
         }
-        let queue = sample.rtt_ns.0.min(sample.rtt_ns.1).saturating_sub(self.delay.base_ns());
+        let queue = sample
+            .rtt_ns
+            .0
+            .min(sample.rtt_ns.1)
+            .saturating_sub(self.delay.base_ns());
         let rtt = self.delay.base_ns() as f64 / 1e9;
         let packets = 4.0 * self.mtu_bytes / corrected.max(1.0);
         let limit = (rtt / 8.0)

@@ -187,7 +187,9 @@ impl Cohort {
             sent_packets: self.sent_packets as f64,
             missing,
             rtt_ns: self.rtt_ns,
-            is_limited: self.is_limited || sent_rate < 0.9 * self.pace,
+            // A window and not the pace sets the rate where a link is shared.
+            is_limited: self.is_limited
+                || (self.purpose != Purpose::Compete && sent_rate < 0.9 * self.pace),
         }
     }
 }

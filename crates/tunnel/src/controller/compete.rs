@@ -2,60 +2,99 @@
 
 use super::loss::LossModel;
 
+/// What a window is cut to, and how fast it grows back (RFC 9438, section 4.1 and 4.6).
 const BETA: f64 = 0.7;
 const C: f64 = 0.4;
+/// Growth of the Reno-friendly estimate per window acknowledged, in packets (section 4.3).
+const FRIENDLY: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// How long the link is shared before we look whether the others are still there.
+const LOOK_NS: u64 = 5_000_000_000;
 
 #[derive(Debug, Clone)]
 pub(super) struct Compete {
+    mtu_bytes: f64,
+    /// All windows in packets.
     window: f64,
     window_max: f64,
+    friendly: f64,
+    /// When growth began, and how long it takes back to `window_max`.
     epoch_ns: u64,
+    k: f64,
     /// Losses of packets before this one belong to a cut that was made.
     cut_pn: u64,
+    /// Losses that the path may cause by itself before one counts.
+    allowance: f64,
+    look_ns: u64,
 }
 
 impl Compete {
-    pub(super) fn new(now_ns: u64, window: f64) -> Self {
+    /// Goes on with what is on its way now.
+    pub(super) fn new(now_ns: u64, window_bytes: f64, mtu_bytes: f64) -> Self {
+        let window = window_bytes / mtu_bytes;
         Compete {
+            mtu_bytes,
             window,
             window_max: window,
+            friendly: window,
             epoch_ns: now_ns,
+            k: 0.0,
             cut_pn: 0,
+            allowance: 1.0,
+            look_ns: now_ns + LOOK_NS,
         }
     }
 
-    pub(super) fn handle_lost(&mut self, now_ns: u64, pn: u64, _bytes: f64, next_pn: u64, _loss: &LossModel) {
+    /// Back after looking: nothing grew in the meantime.
+    pub(super) fn resume(&mut self, now_ns: u64, paused_ns: u64) {
+        self.epoch_ns += paused_ns;
+        self.look_ns = now_ns + LOOK_NS;
+    }
+
+    pub(super) fn is_look_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.look_ns
+    }
+
+    /// A round trip has passed.
+    pub(super) fn handle_round(&mut self, now_ns: u64, rtt: f64, loss: &LossModel) {
+        // What the path loses by itself in a round is no reason to make room.
+        self.allowance = 2.0 * loss.base() * self.window;
+        self.friendly += FRIENDLY;
+        let t = now_ns.saturating_sub(self.epoch_ns) as f64 / 1e9 + rtt;
+        let target = C * (t - self.k).powi(3) + self.window_max;
+        let target = target.clamp(self.window, 1.5 * self.window);
+        self.window = target.max(self.friendly);
+    }
+
+    pub(super) fn handle_lost(&mut self, now_ns: u64, pn: u64, next_pn: u64) {
+        if self.allowance >= 1.0 {
+            self.allowance -= 1.0;
+            return;
+        }
         self.cut(now_ns, pn, next_pn);
     }
 
-    pub(super) fn handle_mark(&mut self, now_ns: u64, pn: u64, next_pn: u64) {
-        self.cut(now_ns, pn, next_pn);
-    }
-
-    pub(super) fn handle_round(&mut self, _now_ns: u64) {}
-
-    fn cut(&mut self, now_ns: u64, pn: u64, next_pn: u64) {
+    pub(super) fn cut(&mut self, now_ns: u64, pn: u64, next_pn: u64) {
         if pn < self.cut_pn {
             return;
         }
         self.cut_pn = next_pn;
-        self.window_max = self.window;
-        self.window *= BETA;
+        // Fast convergence (section 4.7).
+        self.window_max = match self.window < self.window_max {
+            true => self.window * (1.0 + BETA) / 2.0,
+            false => self.window,
+        };
+        self.window = (self.window * BETA).max(2.0);
+        self.friendly = self.window;
+        self.k = ((self.window_max - self.window).max(0.0) / C).cbrt();
         self.epoch_ns = now_ns;
     }
 
-    fn window(&self, now_ns: u64, mtu_bytes: f64) -> f64 {
-        let most = self.window_max / mtu_bytes;
-        let k = (most * (1.0 - BETA) / C).cbrt();
-        let t = now_ns.saturating_sub(self.epoch_ns) as f64 / 1e9;
-        (C * (t - k).powi(3) + most) * mtu_bytes
+    pub(super) fn window_bytes(&self) -> f64 {
+        self.window.max(4.0) * self.mtu_bytes
     }
 
-    pub(super) fn window_bytes(&self, mtu_bytes: f64) -> f64 {
-        self.window.max(4.0 * mtu_bytes)
-    }
-
-    pub(super) fn pace(&self, now_ns: u64, rtt_ns: u64, mtu_bytes: f64) -> f64 {
-        1.2 * self.window(now_ns, mtu_bytes).max(2.0 * mtu_bytes) / (rtt_ns.max(1) as f64 / 1e9)
+    /// A little faster than the window allows, so that acknowledgements set the pace.
+    pub(super) fn pace(&self, rtt: f64) -> f64 {
+        1.1 * self.window_bytes() / rtt.max(1e-4)
     }
 }

@@ -48,7 +48,6 @@ impl Least {
     fn get(&self) -> Option<u64> {
         self.buckets.iter().map(|(_, least)| *least).min()
     }
-
 }
 
 /// What round trips say about the path.

@@ -13,7 +13,8 @@ struct Share {
 impl Share {
     fn update(&mut self, missing: f64, packets: f64, half_life: f64) {
         // Until a half-life has been seen, the plain mean.
-        let weight = (packets / (self.packets + packets)).max(1.0 - 0.5f64.powf(packets / half_life));
+        let weight =
+            (packets / (self.packets + packets)).max(1.0 - 0.5f64.powf(packets / half_life));
         self.value += (missing - self.value) * weight.min(1.0);
         self.packets = (self.packets + packets).min(half_life * 1.44);
     }
@@ -73,10 +74,5 @@ impl LossModel {
     /// What was seen at the rate said what it had to say.
     pub(super) fn forget_cruise(&mut self) {
         self.cruise = Share::default();
-    }
-
-    /// Nothing is known: the path is another one, or a policer was mistaken for loss.
-    pub(super) fn forget(&mut self) {
-        *self = LossModel::default();
     }
 }

@@ -142,12 +142,22 @@ impl Controller {
             is_limited: true,
             pace: 0.0,
         };
-        match (controller.rate_max(), settings.is_owned) {
-            (Some(rate), true) => controller.rate.set(rate),
-            _ => controller.phase = Phase::Climb(Climb::new(settings.remembered)),
-        }
-        controller.steer(0);
+        controller.configure(0, settings);
         controller
+    }
+
+    /// Something else is known about the path. What was found out by measuring stays.
+    pub fn configure(&mut self, now_ns: u64, settings: PathSettings) {
+        self.settings = settings;
+        let is_new = self.rate.get().is_none() || matches!(self.phase, Phase::Climb(_));
+        match self.rate_max() {
+            Some(rate) if settings.is_owned => {
+                self.rate.set(rate);
+                self.enter(now_ns, Phase::Cruise(now_ns));
+            }
+            _ if is_new => self.enter(now_ns, Phase::Climb(Climb::new(settings.remembered))),
+            _ => self.steer(),
+        }
     }
 
     /// A packet was sent.
@@ -196,18 +206,19 @@ impl Controller {
     }
 
     /// A packet was declared lost.
-    pub fn handle_lost(&mut self, now_ns: u64, pn: u64, bytes: u64) {
+    pub fn handle_lost(&mut self, now_ns: u64, pn: u64) {
         if let Phase::Compete(compete) = &mut self.phase {
-            compete.handle_lost(now_ns, pn, bytes as f64, self.next_pn, &self.loss);
+            compete.handle_lost(now_ns, pn, self.next_pn);
         }
     }
 
     /// A router marked packets instead of dropping them (RFC 3168): a queue that it finds too long.
     pub fn handle_congestion_mark(&mut self, now_ns: u64, pn: u64) {
         if let Phase::Compete(compete) = &mut self.phase {
-            compete.handle_mark(now_ns, pn, self.next_pn);
+            compete.cut(now_ns, pn, self.next_pn);
         } else if let Some(rate) = self.rate.get() {
-            self.probe.handle_mark(pn, self.next_pn, || self.rate.set(rate * 0.85));
+            self.probe
+                .handle_mark(pn, self.next_pn, || self.rate.set(rate * 0.85));
         }
     }
 
@@ -221,7 +232,7 @@ impl Controller {
         {
             self.rate.set(after);
         }
-        self.steer(0);
+        self.steer();
     }
 
     /// Bytes of UDP payload to be sent per second.
@@ -237,7 +248,7 @@ impl Controller {
         let rate = self.rate_or_pace();
         let bytes = match &self.phase {
             Phase::Climb(_) => 4.0 * self.pace * (self.delay.recent_ns() as f64 / 1e9),
-            Phase::Compete(compete) => return compete.window_bytes(self.mtu_bytes) as u64,
+            Phase::Compete(compete) => return compete.window_bytes() as u64,
             _ => rate * (2.0 * self.delay.base_ns() as f64 / 1e9 + 3.0 * self.delay.jitter()),
         };
         (bytes + slack + rate * 0.01) as u64
@@ -324,7 +335,7 @@ impl Controller {
             climb.handle_round(rate, self.is_limited);
         }
         if let Phase::Compete(compete) = &mut self.phase {
-            compete.handle_round(now_ns);
+            compete.handle_round(now_ns, self.delay.recent_ns() as f64 / 1e9, &self.loss);
         }
     }
 
@@ -387,13 +398,13 @@ impl Controller {
 
     fn enter(&mut self, now_ns: u64, phase: Phase) {
         self.phase = phase;
-        self.steer(now_ns);
+        self.steer();
         self.cohorts.begin(self.next_pn, self.purpose(), self.pace);
     }
 
     /// The phase goes on, with a new cohort.
     fn cut(&mut self, now_ns: u64) {
-        self.steer(now_ns);
+        self.steer();
         self.cohorts.begin(self.next_pn, self.purpose(), self.pace);
     }
 
@@ -423,15 +434,16 @@ impl Controller {
                     self.cut(now_ns);
                 }
             }
+            Phase::Compete(compete) if compete.is_look_due(now_ns) => self.start_yield(now_ns),
             Phase::Compete(_) if is_long(span, 20) => self.cut(now_ns),
             Phase::Yield(_) => self.advance_yield(now_ns),
             _ => {}
         }
-        self.steer(now_ns);
+        self.steer();
     }
 
     /// Sets the pace.
-    fn steer(&mut self, now_ns: u64) {
+    fn steer(&mut self) {
         let rate = self.rate.get();
         let pace = match &self.phase {
             Phase::Climb(climb) => climb.pace(rate, &self.delay, self.mtu_bytes),
@@ -440,7 +452,7 @@ impl Controller {
             Phase::Up => self.rate_or_pace() * probe::UP_GAIN,
             Phase::Down => self.rate_or_pace() * probe::DOWN_GAIN,
             Phase::Yield(test) => test.pace(),
-            Phase::Compete(compete) => compete.pace(now_ns, self.delay.recent_ns(), self.mtu_bytes),
+            Phase::Compete(compete) => compete.pace(self.rtt()),
         };
         let max = self.rate_max().unwrap_or(f64::MAX);
         // Two packets a second keep a path alive that delivered nothing for a while.

@@ -36,7 +36,9 @@ impl Probe {
 impl Controller {
     pub(super) fn is_probe_due(&self, now_ns: u64, since_ns: u64) -> bool {
         // The last probe's answer must be in.
-        let is_answered = self.largest_acked_pn.is_some_and(|pn| pn >= self.probe.end_pn);
+        let is_answered = self
+            .largest_acked_pn
+            .is_some_and(|pn| pn >= self.probe.end_pn);
         if self.is_limited || self.is_at_max() || !is_answered {
             return false;
         }

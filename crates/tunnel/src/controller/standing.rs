@@ -34,6 +34,9 @@ pub(super) struct Yield {
     /// Least and largest queue seen since the effect could be seen.
     from_ns: u64,
     range: Option<(f64, f64)>,
+    since_ns: u64,
+    /// What goes on if others are still there.
+    shared: Option<Compete>,
 }
 
 impl Yield {
@@ -74,7 +77,11 @@ impl Controller {
         }
     }
 
-    fn start_yield(&mut self, now_ns: u64) {
+    pub(super) fn start_yield(&mut self, now_ns: u64) {
+        let shared = match &self.phase {
+            Phase::Compete(compete) => Some(compete.clone()),
+            _ => None,
+        };
         let queue = self.delay.queue();
         let rtt_ns = self.delay.recent_ns();
         let drain_ns = (queue / (1.0 - YIELD_GAIN) * 1e9) as u64;
@@ -88,6 +95,8 @@ impl Controller {
             until_ns: now_ns + rtt_ns + drain_ns + drain_ns / 4,
             from_ns: now_ns + rtt_ns,
             range: None,
+            since_ns: now_ns,
+            shared,
         };
         self.enter(now_ns, Phase::Yield(test));
     }
@@ -100,6 +109,7 @@ impl Controller {
         if queue < self.threshold() {
             let rate = test.rate;
             self.standing.in_vain = 0;
+            self.delay.freeze(false);
             self.rate.set(rate);
             return self.enter(now_ns, Phase::Cruise(now_ns));
         }
@@ -113,9 +123,14 @@ impl Controller {
         };
         let is_flat = least > (1.0 - noise) * test.queue && largest < (1.0 + noise) * test.queue;
         if is_flat {
+            self.delay.freeze(false);
             self.delay.rebase();
             self.standing.in_vain = 0;
             return self.enter(now_ns, Phase::Cruise(now_ns));
+        }
+        if let Some(mut compete) = test.shared.clone() {
+            compete.resume(now_ns, now_ns - test.since_ns);
+            return self.enter(now_ns, Phase::Compete(compete));
         }
         self.standing.in_vain += 1;
         let may_compete = !self.settings.is_owned;
@@ -123,14 +138,11 @@ impl Controller {
             self.standing.in_vain = 0;
             self.delay.freeze(true);
             let window = test.rate * self.delay.recent_ns() as f64 / 1e9;
-            return self.enter(now_ns, Phase::Compete(Compete::new(now_ns, window)));
+            return self.enter(
+                now_ns,
+                Phase::Compete(Compete::new(now_ns, window, self.mtu_bytes)),
+            );
         }
         self.start_yield(now_ns);
-    }
-
-    /// The queue is empty although we compete: whoever filled it has gone.
-    pub(super) fn stop_competing(&mut self, now_ns: u64) {
-        self.delay.freeze(false);
-        self.enter(now_ns, Phase::Cruise(now_ns));
     }
 }

@@ -82,7 +82,11 @@ impl Cubic {
             return;
         }
         self.cut_pn = next_pn;
-        self.most = if self.window < self.most { self.window * 0.85 } else { self.window };
+        self.most = if self.window < self.most {
+            self.window * 0.85
+        } else {
+            self.window
+        };
         self.window = (self.window * 0.7).max(2.0);
         self.ssthresh = self.window;
         self.epoch_ns = None;

@@ -172,7 +172,8 @@ impl World {
 
     fn at(&mut self, at_ns: u64, event: Event) {
         self.seq += 1;
-        self.events.push(Reverse((at_ns.max(self.now_ns), self.seq, event)));
+        self.events
+            .push(Reverse((at_ns.max(self.now_ns), self.seq, event)));
     }
 
     fn handle(&mut self, event: Event) {

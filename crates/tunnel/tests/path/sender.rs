@@ -122,7 +122,11 @@ impl Sender {
         if self.largest_acked.is_none_or(|largest| pn > largest) {
             self.largest_acked = Some(pn);
             let rtt = now_ns - sent_ns;
-            self.srtt_ns = if self.progress_ns == 0 { rtt } else { (self.srtt_ns * 7 + rtt) / 8 };
+            self.srtt_ns = if self.progress_ns == 0 {
+                rtt
+            } else {
+                (self.srtt_ns * 7 + rtt) / 8
+            };
         }
         match &mut self.control {
             Control::Farhaul(controller) if !was_lost => {
@@ -160,15 +164,13 @@ impl Sender {
             self.in_flight -= 1;
             self.lost += 1;
             match &mut self.control {
-                Control::Farhaul(controller) => controller.handle_lost(now_ns, pn, DATAGRAM_BYTES),
+                Control::Farhaul(controller) => controller.handle_lost(now_ns, pn),
                 Control::Cubic(cubic) => cubic.handle_lost(now_ns, pn, self.next_pn),
             }
         }
-        while self
-            .sent
-            .front()
-            .is_some_and(|(sent_ns, state)| *state != State::Flying && now_ns > sent_ns + 4 * late_ns)
-        {
+        while self.sent.front().is_some_and(|(sent_ns, state)| {
+            *state != State::Flying && now_ns > sent_ns + 4 * late_ns
+        }) {
             self.sent.pop_front();
             self.base_pn += 1;
         }

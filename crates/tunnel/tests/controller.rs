@@ -1,0 +1,185 @@
+//! The congestion controller on links in virtual time: fills them, keeps their queues short,
+//! follows their changes and shares them.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod path;
+
+use farhaul_link::LinkProfile;
+use farhaul_tunnel::{PathMemory, PathSettings};
+use path::sender::Sender;
+use path::{DATAGRAM_BYTES, HEADER_BYTES, World};
+
+const S: u64 = 1_000_000_000;
+
+fn link(words: &str) -> LinkProfile {
+    words.parse().unwrap()
+}
+
+/// Datagram bytes per second that the link carries.
+fn limit(link: &LinkProfile) -> f64 {
+    let bits = link.forward.rate.unwrap().bit_per_s() as f64;
+    let arrives = 1.0 - link.forward.loss.mean();
+    bits / 8.0 * DATAGRAM_BYTES as f64 / (DATAGRAM_BYTES + HEADER_BYTES) as f64 * arrives
+}
+
+fn untold() -> PathSettings {
+    PathSettings {
+        header_bytes: HEADER_BYTES as u16,
+        ..PathSettings::default()
+    }
+}
+
+fn told(link: &LinkProfile) -> PathSettings {
+    PathSettings {
+        link_bits_per_s: link.forward.rate.map(farhaul_link::Rate::bit_per_s),
+        is_owned: true,
+        ..untold()
+    }
+}
+
+/// Share of the limit and mean queue in ms between two times.
+fn measure(world: &mut World, flow: usize, limit: f64, from_s: u64, to_s: u64) -> (f64, f64) {
+    world.run_until(from_s * S);
+    let before = world.received_bytes(flow);
+    world.mean_queue();
+    world.run_until(to_s * S);
+    let bytes = (world.received_bytes(flow) - before) as f64;
+    let share = bytes / (to_s - from_s) as f64 / limit;
+    (share, world.mean_queue() * 1e3)
+}
+
+fn alone(words: &str, settings: impl Fn(&LinkProfile) -> PathSettings) -> (f64, f64) {
+    let link = link(words);
+    let mut world = World::new(&link, 3);
+    let flow = world.add(Sender::farhaul(settings(&link)), 0, u64::MAX, 0);
+    measure(&mut world, flow, limit(&link), 15, 40)
+}
+
+#[test]
+fn an_unknown_link_is_filled_whatever_it_loses() {
+    for words in [
+        "rate 1.544mbit queue 100ms",
+        "rate 1.544mbit delay 250ms loss 10% queue 100ms",
+        "rate 51.84mbit delay 30ms loss 1% queue 100ms",
+        "rate 51.84mbit delay 100ms loss bursts 5% 3 queue 100ms",
+        "rate 51.84mbit delay 250ms loss 10% queue 100ms",
+        "rate 155.52mbit delay 100ms loss 5% queue 100ms",
+    ] {
+        let (share, queue_ms) = alone(words, |_| untold());
+        let queue_ms_max = if words.contains("1.544") { 40.0 } else { 15.0 };
+        assert!(share > 0.96 && share < 1.02, "{words}: {share:.3}");
+        assert!(queue_ms < queue_ms_max, "{words}: {queue_ms:.1} ms");
+    }
+}
+
+#[test]
+fn an_owned_link_is_filled_exactly() {
+    for words in [
+        "rate 1.544mbit delay 100ms loss 5% queue 100ms",
+        "rate 51.84mbit delay 100ms loss 1% queue 100ms",
+        "rate 155.52mbit delay 250ms loss 10% queue 100ms",
+    ] {
+        let (share, queue_ms) = alone(words, told);
+        assert!(share > 0.985 && share < 1.02, "{words}: {share:.3}");
+        let packet_ms = if words.contains("1.544") { 7.9 } else { 0.3 };
+        assert!(queue_ms < 5.0 + packet_ms, "{words}: {queue_ms:.1} ms");
+    }
+}
+
+#[test]
+fn a_shallow_queue_and_jitter_cost_little() {
+    for (words, least) in [
+        ("rate 51.84mbit delay 100ms loss 1% queue 5ms", 0.93),
+        ("rate 51.84mbit delay 30ms 6ms queue 100ms", 0.95),
+        ("rate 51.84mbit delay 100ms 20ms loss 1% queue 100ms", 0.93),
+    ] {
+        let (share, _) = alone(words, |_| untold());
+        assert!(share > least, "{words}: {share:.3}");
+    }
+}
+
+#[test]
+fn a_change_of_rate_is_followed() {
+    let (fast, slow) = (
+        link("rate 51.84mbit delay 30ms queue 100ms"),
+        link("rate 20mbit delay 30ms queue 100ms"),
+    );
+    let mut world = World::new(&fast, 3);
+    let flow = world.add(Sender::farhaul(untold()), 0, u64::MAX, 0);
+    world.run_until(20 * S);
+    world.set_link(&slow);
+    let (share, queue_ms) = measure(&mut world, flow, limit(&slow), 23, 30);
+    assert!(share > 0.95, "slower: {share:.3}");
+    assert!(queue_ms < 15.0, "slower: {queue_ms:.1} ms");
+    world.set_link(&fast);
+    let (share, _) = measure(&mut world, flow, limit(&fast), 33, 40);
+    assert!(share > 0.95, "faster again: {share:.3}");
+}
+
+#[test]
+fn a_longer_route_is_not_a_queue() {
+    let near = link("rate 51.84mbit delay 30ms queue 100ms");
+    let mut world = World::new(&near, 3);
+    let flow = world.add(Sender::farhaul(untold()), 0, u64::MAX, 0);
+    world.run_until(20 * S);
+    world.set_link(&link("rate 51.84mbit delay 100ms queue 100ms"));
+    let (share, _) = measure(&mut world, flow, limit(&near), 23, 30);
+    assert!(share > 0.9, "{share:.3}");
+}
+
+#[test]
+fn two_tunnels_share_a_link() {
+    let link = link("rate 51.84mbit delay 30ms queue 100ms");
+    let mut world = World::new(&link, 3);
+    let first = world.add(Sender::farhaul(untold()), 0, u64::MAX, 0);
+    let second = world.add(Sender::farhaul(untold()), 10 * S, u64::MAX, 0);
+    world.run_until(60 * S);
+    let before = [first, second].map(|flow| world.received_bytes(flow));
+    world.run_until(120 * S);
+    let a = (world.received_bytes(first) - before[0]) as f64;
+    let b = (world.received_bytes(second) - before[1]) as f64;
+    let jain = (a + b).powi(2) / (2.0 * (a * a + b * b));
+    assert!(jain > 0.95, "{jain:.3}");
+}
+
+#[test]
+fn cubic_is_not_starved_whoever_comes_first() {
+    for (ours_s, theirs_s) in [(0, 10), (10, 0)] {
+        let link = link("rate 51.84mbit delay 30ms queue 100ms");
+        let mut world = World::new(&link, 3);
+        let ours = world.add(Sender::farhaul(untold()), ours_s * S, u64::MAX, 0);
+        let theirs = world.add(Sender::cubic(), theirs_s * S, u64::MAX, 0);
+        world.run_until(20 * S);
+        let before = [ours, theirs].map(|flow| world.received_bytes(flow));
+        world.run_until(120 * S);
+        let ours = (world.received_bytes(ours) - before[0]) as f64;
+        let theirs = (world.received_bytes(theirs) - before[1]) as f64;
+        let share = ours / (ours + theirs);
+        assert!((0.35..0.65).contains(&share), "{ours_s} s: {share:.2}");
+    }
+}
+
+#[test]
+fn a_remembered_path_is_filled_at_once() {
+    let link = link("rate 51.84mbit delay 250ms queue 100ms");
+    let remembered = PathMemory {
+        rate: limit(&link),
+        rtt_ns: 500_000_000,
+        loss: 0.0,
+    };
+    let arrived = |settings: PathSettings| {
+        let mut world = World::new(&link, 3);
+        let flow = world.add(Sender::farhaul(settings), 0, u64::MAX, 0);
+        world.run_until(5 * S);
+        world.received_bytes(flow) as f64 / limit(&link)
+    };
+    let anew = arrived(untold());
+    let again = arrived(PathSettings {
+        remembered: Some(remembered),
+        ..untold()
+    });
+    // A quarter second to the far end, half a second until the round trip is known, half a second at
+    // half the rate: 4.0 s of 5 s is the most.
+    assert!(again > 3.6, "{again:.2} s of the rate in 5 s");
+    assert!(again > anew + 0.5, "{again:.2} s of the rate, {anew:.2} s");
+}
