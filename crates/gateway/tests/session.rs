@@ -32,7 +32,6 @@ fn tunnel_config() -> Tunnel {
     Tunnel {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         resume_max: Duration::from_secs(10),
-        path: farhaul_tunnel::PathSettings::default(),
         keep_alive: Duration::from_millis(200),
         dead_after: Duration::from_secs(1),
         open_timeout: Duration::from_secs(5),
@@ -54,6 +53,7 @@ fn start(connection: noq::Connection, side: Side, instance: u128, endpoint: Endp
         },
         limits: Limits::default(),
         mark: Arc::default(),
+        path: farhaul_tunnel::PathSettings::default(),
         keep_alive: tunnel_config().keep_alive,
     });
     End {

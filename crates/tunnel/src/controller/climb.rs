@@ -115,15 +115,15 @@ impl Controller {
         if is_queued || is_max || climb.flat_rounds >= FLAT_ROUNDS || climb.short >= 3 {
             let patience_ns = self.delay.recent_ns() * 4;
             self.rate.next_cycle();
-            self.enter(now_ns, Phase::Drain(now_ns + patience_ns));
+            self.enter(Phase::Drain(now_ns + patience_ns));
         }
     }
 
     /// Something became much faster: search as at the start, from where we are.
-    pub(super) fn climb_again(&mut self, now_ns: u64) {
+    pub(super) fn climb_again(&mut self) {
         let mut climb = Climb::new(None);
         climb.gain = 1.6;
         climb.best = self.rate_or_pace();
-        self.enter(now_ns, Phase::Climb(climb));
+        self.enter(Phase::Climb(climb));
     }
 }

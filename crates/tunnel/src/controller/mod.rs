@@ -153,9 +153,9 @@ impl Controller {
         match self.rate_max() {
             Some(rate) if settings.is_owned => {
                 self.rate.set(rate);
-                self.enter(now_ns, Phase::Cruise(now_ns));
+                self.enter(Phase::Cruise(now_ns));
             }
-            _ if is_new => self.enter(now_ns, Phase::Climb(Climb::new(settings.remembered))),
+            _ if is_new => self.enter(Phase::Climb(Climb::new(settings.remembered))),
             _ => self.steer(),
         }
     }
@@ -396,14 +396,14 @@ impl Controller {
         }
     }
 
-    fn enter(&mut self, now_ns: u64, phase: Phase) {
+    fn enter(&mut self, phase: Phase) {
         self.phase = phase;
         self.steer();
         self.cohorts.begin(self.next_pn, self.purpose(), self.pace);
     }
 
     /// The phase goes on, with a new cohort.
-    fn cut(&mut self, now_ns: u64) {
+    fn cut(&mut self) {
         self.steer();
         self.cohorts.begin(self.next_pn, self.purpose(), self.pace);
     }
@@ -414,28 +414,24 @@ impl Controller {
         let is_long = |span: f64, least: u64| span_ns as f64 >= span * 1e9 && packets >= least;
         let span = self.cohort_span();
         match &self.phase {
-            Phase::Climb(climb) => {
-                if is_long(climb.span(&self.delay), 10) {
-                    self.cut(now_ns);
-                }
+            Phase::Climb(climb) if is_long(climb.span(&self.delay), 10) => self.cut(),
+            Phase::Drain(until_ns)
+                if now_ns >= *until_ns || self.delay.queue() < self.threshold() =>
+            {
+                self.enter(Phase::Cruise(now_ns));
             }
-            Phase::Drain(until_ns) => {
-                if now_ns >= *until_ns || self.delay.queue() < self.threshold() {
-                    self.enter(now_ns, Phase::Cruise(now_ns));
-                }
-            }
-            Phase::Up if is_long(span, 20) => self.enter_down(now_ns),
-            Phase::Down if is_long(span, 12) => self.enter(now_ns, Phase::Cruise(now_ns)),
+            Phase::Up if is_long(span, 20) => self.enter_down(),
+            Phase::Down if is_long(span, 12) => self.enter(Phase::Cruise(now_ns)),
             Phase::Cruise(since_ns) => {
                 let since_ns = *since_ns;
                 if self.is_probe_due(now_ns, since_ns) {
-                    self.enter_up(now_ns);
+                    self.enter_up();
                 } else if is_long(span, 20) {
-                    self.cut(now_ns);
+                    self.cut();
                 }
             }
             Phase::Compete(compete) if compete.is_look_due(now_ns) => self.start_yield(now_ns),
-            Phase::Compete(_) if is_long(span, 20) => self.cut(now_ns),
+            Phase::Compete(_) if is_long(span, 20) => self.cut(),
             Phase::Yield(_) => self.advance_yield(now_ns),
             _ => {}
         }

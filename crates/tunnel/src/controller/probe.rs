@@ -50,16 +50,16 @@ impl Controller {
         self.probe.is_urgent || passed > wait
     }
 
-    pub(super) fn enter_up(&mut self, now_ns: u64) {
+    pub(super) fn enter_up(&mut self) {
         self.probe.is_urgent = false;
         self.probe.before = self.rate_or_pace();
         self.rate.next_cycle();
-        self.enter(now_ns, Phase::Up);
+        self.enter(Phase::Up);
     }
 
-    pub(super) fn enter_down(&mut self, now_ns: u64) {
+    pub(super) fn enter_down(&mut self) {
         self.probe.end_pn = self.next_pn;
-        self.enter(now_ns, Phase::Down);
+        self.enter(Phase::Down);
     }
 
     pub(super) fn learn_up(&mut self, sample: &Sample, corrected: f64) {

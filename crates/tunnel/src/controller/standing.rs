@@ -57,7 +57,7 @@ impl Controller {
             return;
         }
         if matches!(self.phase, Phase::Cruise(_)) && self.has_found_more() {
-            return self.climb_again(now_ns);
+            return self.climb_again();
         }
         let is_steady = matches!(self.phase, Phase::Cruise(_) | Phase::Up | Phase::Down);
         // Less than this and there is a probe soon, which gives the queue back.
@@ -98,7 +98,7 @@ impl Controller {
             since_ns: now_ns,
             shared,
         };
-        self.enter(now_ns, Phase::Yield(test));
+        self.enter(Phase::Yield(test));
     }
 
     pub(super) fn advance_yield(&mut self, now_ns: u64) {
@@ -111,7 +111,7 @@ impl Controller {
             self.standing.in_vain = 0;
             self.delay.freeze(false);
             self.rate.set(rate);
-            return self.enter(now_ns, Phase::Cruise(now_ns));
+            return self.enter(Phase::Cruise(now_ns));
         }
         if now_ns < test.until_ns {
             return;
@@ -126,11 +126,11 @@ impl Controller {
             self.delay.freeze(false);
             self.delay.rebase();
             self.standing.in_vain = 0;
-            return self.enter(now_ns, Phase::Cruise(now_ns));
+            return self.enter(Phase::Cruise(now_ns));
         }
         if let Some(mut compete) = test.shared.clone() {
             compete.resume(now_ns, now_ns - test.since_ns);
-            return self.enter(now_ns, Phase::Compete(compete));
+            return self.enter(Phase::Compete(compete));
         }
         self.standing.in_vain += 1;
         let may_compete = !self.settings.is_owned;
@@ -138,10 +138,7 @@ impl Controller {
             self.standing.in_vain = 0;
             self.delay.freeze(true);
             let window = test.rate * self.delay.recent_ns() as f64 / 1e9;
-            return self.enter(
-                now_ns,
-                Phase::Compete(Compete::new(now_ns, window, self.mtu_bytes)),
-            );
+            return self.enter(Phase::Compete(Compete::new(now_ns, window, self.mtu_bytes)));
         }
         self.start_yield(now_ns);
     }
