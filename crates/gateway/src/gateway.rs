@@ -325,6 +325,15 @@ impl Gateway {
         }
     }
 
+    fn hello(&self, site: &str) -> Hello {
+        Hello {
+            versions: PROTOCOL_VERSIONS,
+            instance: self.instance,
+            site: site.to_owned(),
+            features: FEATURE_FEC,
+        }
+    }
+
     /// Exchanges hellos and puts the tunnel to use.
     async fn greet(self: &Arc<Self>, peer: &Arc<Peer>, connection: noq::Connection, side: Side) {
         let name = peer.config().name;
@@ -339,12 +348,7 @@ impl Gateway {
             peer: name.clone(),
             connection,
             side,
-            hello: Hello {
-                versions: PROTOCOL_VERSIONS,
-                instance: self.instance,
-                site: config.site.name.clone(),
-                features: FEATURE_FEC,
-            },
+            hello: self.hello(&config.site.name),
             limits: Limits {
                 flows_max: config.tunnel.flows_max,
                 ..Limits::default()
