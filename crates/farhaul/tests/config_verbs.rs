@@ -113,3 +113,34 @@ fn check_config_and_print_config() {
     assert!(stderr(&none).contains("none.toml"), "{}", stderr(&none));
     fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn control_characters_of_a_file_never_reach_the_terminal() {
+    let folder = folder("control");
+    let places = [
+        "[site]\nname = \"a@b\"\nkey = \"k@y\"\n",
+        "[si@te]\n",
+        "\"na@me\" = 1\n[\"pe@er\"]\n",
+        "[site]\nname = \"a\"\nkey = \"k\"\n[admin]\nsocket = \"s@k\"\nmetrics = \"1@2\"\n",
+        "# comment @\nname =@ 1\n@@@\n",
+    ];
+    let raw = "\0\x01\x07\x08\t\x0b\x0c\r\x1b\x7f\u{9b}".chars();
+    for control in raw {
+        let escaped = format!("\\u{:04x}", u32::from(control));
+        for text in places {
+            for written in [control.to_string(), escaped.clone()] {
+                fs::write(folder.join("x.toml"), text.replace('@', &written)).unwrap();
+                for words in [&["check-config", "x.toml"][..], &["print-config", "x.toml"]] {
+                    let output = farhaul(&folder, words);
+                    let shown = stdout(&output) + &stderr(&output);
+                    let odd = shown.chars().find(|c| c.is_control() && *c != '\n');
+                    assert_eq!(
+                        odd, None,
+                        "{words:?} of {text:?} with {written:?}: {shown:?}"
+                    );
+                }
+            }
+        }
+    }
+    fs::remove_dir_all(folder).unwrap();
+}

@@ -72,3 +72,23 @@ fn invariant_7_flows_survive_seconds_of_total_loss() {
         world.is_tunnelled(&world.connect(v4(9103)))
     });
 }
+
+#[test]
+fn invariant_2_what_a_bad_link_does_to_packets_it_does_not_do_to_bytes() {
+    let mut world = World::over(Some("rate 50mbit delay 10ms"), "bad", "", "");
+    let _service = Service::start(&world.lab.server().unwrap(), 9106, echo);
+    // Each on top of those before.
+    for (at, damage) in ["duplicate 1%", "corrupt 1%", "mtu 1280", "reorder 5%"]
+        .into_iter()
+        .enumerate()
+    {
+        world.lab.set_link(damage).unwrap();
+        let mut stream = world.connect(v4(9106));
+        assert!(world.is_tunnelled(&stream), "{damage}");
+        assert_echo(&mut stream, &content(at as u64, 400_000));
+    }
+    // All of it was met with: nothing was taken for the peer's death.
+    for side in Side::BOTH {
+        assert_eq!(world.metric(side, "farhaul_peer_downs_total"), 0);
+    }
+}
