@@ -178,10 +178,13 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         match event {
+            // A wake-up that was moved forward leaves its old event behind.
+            Event::Link if self.now_ns < self.link_wake_ns => {}
             Event::Link => {
                 self.link_wake_ns = u64::MAX;
                 self.poll_link();
             }
+            Event::Back(flow) if self.now_ns < self.flows[flow].back_wake_ns => {}
             Event::Back(flow) => {
                 self.flows[flow].back_wake_ns = u64::MAX;
                 self.poll_back(flow);
