@@ -14,6 +14,9 @@ fn main() {
     if args.first().is_some_and(|a| a == "matrix") {
         return matrix(&args[1..]);
     }
+    if args.first().is_some_and(|a| a == "start") {
+        return start();
+    }
     if args.first().is_some_and(|a| a == "share") {
         return share(&args[1..]);
     }
@@ -157,5 +160,41 @@ fn matrix(args: &[String]) {
                 );
             }
         }
+    }
+}
+
+/// When so much has arrived in order to be useful: `controller start`.
+fn start() {
+    for words in [
+        "rate 51.84mbit delay 100ms loss 1% queue 100ms",
+        "rate 51.84mbit delay 250ms queue 100ms",
+        "rate 155.52mbit delay 100ms queue 100ms",
+        "rate 51.84mbit delay 30ms loss 1% queue 100ms",
+        "rate 1.544mbit delay 100ms queue 100ms",
+        "rate 1gbit delay 100ms queue 100ms",
+        "rate 155.52mbit delay 30ms queue 5ms",
+    ] {
+        let link: LinkProfile = words.parse().unwrap();
+        let rate = link.forward.rate.unwrap().bit_per_s() as f64 / 8.0 * 1472.0 / 1514.0;
+        let settings = PathSettings {
+            header_bytes: 42,
+            ..PathSettings::default()
+        };
+        let mut world = World::new(&link, 7);
+        let flow = world.add(Sender::farhaul(settings), 0, u64::MAX, 0);
+        let mut small = 0.0;
+        let mut at = 0.0;
+        while at < 20.0 {
+            at += 0.02;
+            world.run_until((at * 1e9) as u64);
+            if small == 0.0 && world.received_bytes(flow) > 4_200_000 {
+                small = at;
+            }
+        }
+        let lost = at - world.received_bytes(flow) as f64 / rate / (1.0 - link.forward.loss.mean());
+        println!(
+            "{words:50} 4 MB {small:.2} s, start costs {lost:.2} s, drops {}",
+            world.drops()
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The start: twice what arrived, until a queue forms or nothing more arrives.
+//! The start: two and a half times what arrived, until a queue forms or nothing more arrives.
 
 use super::cohort::Sample;
 use super::delay::Delay;
@@ -7,7 +7,7 @@ use super::{Controller, PathMemory, Phase};
 /// Packets of the first round trip. A tunnel stands for many connections, each of which would
 /// start with ten (RFC 6928).
 const FIRST_PACKETS: f64 = 32.0;
-const GAIN: f64 = 2.0;
+const GAIN: f64 = 2.5;
 /// Rounds that bring nothing new before the rate is believed.
 const FLAT_ROUNDS: u32 = 3;
 /// Shorter round trips are taken for this at first: a burst of the first window fills any queue.
@@ -40,7 +40,7 @@ impl Climb {
     /// Seconds of a cohort.
     pub(super) fn span(&self, delay: &Delay) -> f64 {
         let rtt = delay.base_ns() as f64 / 1e9;
-        (rtt / 4.0)
+        (rtt / 8.0)
             .clamp(0.005, 0.05)
             .max(1.5 * delay.jitter().min(rtt / 2.0))
     }
@@ -98,21 +98,29 @@ impl Controller {
         let limit = (rtt / 8.0)
             .clamp(0.008, 0.03)
             .max(packets)
-            .max(1.5 * self.delay.jitter().min(rtt));
+            .max(1.5 * self.delay.jitter().min(rtt))
+            .max(if self.delay.is_jitter_known() {
+                0.0
+            } else {
+                rtt / 3.0
+            });
         // Jitter alone delays without slowing down.
         let is_slowed = sample.rate < 0.9 * sample.sent_rate;
         let is_queued = queue as f64 / 1e9 > limit && sample.rtt_ns.0 != u64::MAX && is_slowed;
         let is_jittery = self.delay.jitter() > 0.003f64.max(0.02 * rtt);
+        let is_jitter_known = self.delay.is_jitter_known();
+        let shorts_max = if is_jittery { 8 } else { 3 };
         let is_max = self.is_at_max();
         let Phase::Climb(climb) = &mut self.phase else {
             return;
         };
-        let is_short = !sample.is_limited && sample.rate < 0.7 * sample.sent_rate;
+        let is_short =
+            is_jitter_known && !sample.is_limited && sample.rate < 0.7 * sample.sent_rate;
         climb.short = if is_short { climb.short + 1 } else { 0 };
         climb.queued = if is_queued { climb.queued + 1 } else { 0 };
         // Where round trips vary, one cohort proves nothing.
         let is_queued = climb.queued > u32::from(is_jittery);
-        if is_queued || is_max || climb.flat_rounds >= FLAT_ROUNDS || climb.short >= 3 {
+        if is_queued || is_max || climb.flat_rounds >= FLAT_ROUNDS || climb.short >= shorts_max {
             let patience_ns = self.delay.recent_ns() * 4;
             self.rate.next_cycle();
             self.enter(Phase::Drain(now_ns + patience_ns));

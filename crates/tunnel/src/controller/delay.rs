@@ -137,6 +137,11 @@ impl Delay {
         self.recent_ns().saturating_sub(self.base_ns()) as f64 / 1e9
     }
 
+    /// Whether a round with enough packets has passed.
+    pub(super) fn is_jitter_known(&self) -> bool {
+        !self.ranges_ns.is_empty()
+    }
+
     /// How much round trips vary without load, s.
     pub(super) fn jitter(&self) -> f64 {
         self.ranges_ns.iter().min().copied().unwrap_or(0) as f64 / 1e9
