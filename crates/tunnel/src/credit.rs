@@ -5,11 +5,15 @@
 //! bounds memory even when every frame holds one byte. An END without payload costs nothing, so a
 //! flow without credit can still be closed.
 //!
-//! The window doubles when a whole one was read within eight round trips: then it may be credit
-//! that the sender waits for, not the reader. Two round trips would do without loss; but frames
-//! wait behind holes, and 3 to 6 bandwidth-delay products must be under way at 1 to 10 % loss. A
-//! window too large costs nothing as long as the reader keeps up, and a reader that is slow gets no
-//! more.
+//! A window that was read within twelve round trips becomes what would be read in twelve, up to
+//! eightfold at once: it may be credit that the sender waits for, not the reader. Two round trips
+//! would do without loss; but what lies behind a hole is not read, and at 10 % loss the last hole
+//! of a window takes some seven round trips to fill. Measured at 250 ms one-way and 10 % loss: eight
+//! round trips' worth carries .95 of what the link does, twelve .98, sixteen .985. A window too large
+//! costs nothing as long as the reader keeps up, and a reader that is slow gets no more.
+//!
+//! The same is judged by what arrives when credit runs short and all that could be read was read:
+//! behind a hole nothing is read for round trips, and growth must not wait for that.
 
 /// What a frame costs besides its payload, bytes; about what keeping it in a map costs.
 pub const FRAME_COST_BYTES: u64 = 128;
@@ -18,7 +22,10 @@ pub const FRAME_COST_BYTES: u64 = 128;
 const GRANT_STEP_BYTES_MAX: u64 = 512 * 1024;
 
 /// A window read within this many round trips is too small.
-const GROW_ROUND_TRIPS: u64 = 8;
+const GROW_ROUND_TRIPS: u64 = 12;
+
+/// A window grows by at most this factor at once: at first only a burst was read.
+const GROW_FACTOR_MAX: u64 = 8;
 
 /// A grown window that lasts longer than this many round trips is too large, if others need it.
 const SHRINK_ROUND_TRIPS: u64 = 32;
@@ -68,6 +75,8 @@ pub(crate) struct Grant {
     consumed_bytes: u64,
     /// When, and at which count, the window now being consumed began.
     mark: Option<(u64, u64)>,
+    /// The same of the window now arriving.
+    arrival_mark: Option<(u64, u64)>,
 }
 
 impl Grant {
@@ -79,6 +88,7 @@ impl Grant {
             granted_bytes: initial_bytes,
             consumed_bytes: 0,
             mark: None,
+            arrival_mark: None,
         }
     }
 
@@ -108,11 +118,46 @@ impl Grant {
         new_bytes >= (self.window_bytes / 4).clamp(1, GRANT_STEP_BYTES_MAX)
     }
 
+    /// `arrived_bytes` have come in all, `unread_bytes` of them could be read and were not. True
+    /// when the sender should be told of new credit.
+    pub(crate) fn arrive(
+        &mut self,
+        now_ns: u64,
+        arrived_bytes: u64,
+        unread_bytes: u64,
+        rtt_ns: u64,
+        pool: &mut Pool,
+    ) -> bool {
+        let (mark_ns, mark_bytes) = *self.arrival_mark.get_or_insert((now_ns, 0));
+        let left_bytes = self.granted_bytes.saturating_sub(arrived_bytes);
+        let came_bytes = arrived_bytes.saturating_sub(mark_bytes);
+        let is_short = left_bytes <= self.window_bytes / 4 * 3;
+        let is_read = unread_bytes <= self.window_bytes / 4;
+        if !is_short || !is_read || came_bytes < self.window_bytes / 8 {
+            return false;
+        }
+        self.arrival_mark = Some((now_ns, arrived_bytes));
+        // Frames that were waited for come in bursts: that is no pace.
+        let elapsed_ns = now_ns.saturating_sub(mark_ns).max(rtt_ns / 8);
+        self.grow(elapsed_ns, came_bytes, rtt_ns, pool);
+        let new_bytes = self.limit_bytes().saturating_sub(self.granted_bytes);
+        new_bytes >= self.window_bytes / 4
+    }
+
+    /// The window becomes what `GROW_ROUND_TRIPS` bring at a pace of `bytes` in `elapsed_ns`.
+    fn grow(&mut self, elapsed_ns: u64, bytes: u64, rtt_ns: u64, pool: &mut Pool) {
+        let aim_ns = u128::from(rtt_ns.saturating_mul(GROW_ROUND_TRIPS));
+        let aim = u128::from(bytes) * aim_ns / u128::from(elapsed_ns.max(1));
+        let most_bytes = self.window_bytes.saturating_mul(GROW_FACTOR_MAX);
+        let aim_bytes = u64::try_from(aim).unwrap_or(u64::MAX);
+        let aim_bytes = aim_bytes.min(most_bytes).min(self.max_bytes);
+        self.window_bytes += pool.take(aim_bytes.saturating_sub(self.window_bytes));
+    }
+
     /// A whole window was read in `elapsed_ns`.
     fn adjust(&mut self, elapsed_ns: u64, rtt_ns: u64, pool: &mut Pool) {
         if elapsed_ns <= rtt_ns.saturating_mul(GROW_ROUND_TRIPS) {
-            let room_bytes = self.max_bytes.saturating_sub(self.window_bytes);
-            self.window_bytes += pool.take(self.window_bytes.min(room_bytes));
+            self.grow(elapsed_ns, self.window_bytes, rtt_ns, pool);
         } else if pool.free_bytes() == 0 && elapsed_ns > rtt_ns.saturating_mul(SHRINK_ROUND_TRIPS) {
             // Others want to grow and this flow does not need what it has.
             let surplus_bytes = self.window_bytes.saturating_sub(self.initial_bytes);
@@ -165,17 +210,63 @@ mod tests {
     }
 
     #[test]
-    fn a_window_read_fast_doubles_up_to_its_maximum() {
+    fn a_window_read_fast_becomes_twelve_round_trips_worth_up_to_its_maximum() {
         let mut pool = Pool::new(256 * MIB);
         let mut grant = Grant::new(MIB, 16 * MIB);
         let mut now_ns = 5;
-        read_windows(&mut grant, &mut pool, 1, 2 * RTT_NS, &mut now_ns);
-        assert_eq!(grant.window_bytes(), 2 * MIB);
+        read_windows(&mut grant, &mut pool, 1, 6 * RTT_NS, &mut now_ns);
+        let window_bytes = grant.window_bytes() as f64 / MIB as f64;
+        assert!((2.0..2.2).contains(&window_bytes), "{window_bytes} MiB");
         read_windows(&mut grant, &mut pool, 9, 2 * RTT_NS, &mut now_ns);
         assert_eq!(grant.window_bytes(), 16 * MIB);
         assert_eq!(pool.free_bytes(), 241 * MIB);
         grant.release(&mut pool);
         assert_eq!(pool.free_bytes(), 256 * MIB);
+    }
+
+    #[test]
+    fn a_burst_makes_a_window_eightfold_at_most() {
+        let mut pool = Pool::new(256 * MIB);
+        let mut grant = Grant::new(MIB, 64 * MIB);
+        let mut now_ns = 5;
+        read_windows(&mut grant, &mut pool, 1, 16, &mut now_ns);
+        assert_eq!(grant.window_bytes(), 8 * MIB);
+        read_windows(&mut grant, &mut pool, 1, 3 * RTT_NS, &mut now_ns);
+        assert!(grant.window_bytes() > 31 * MIB && grant.window_bytes() < 34 * MIB);
+    }
+
+    #[test]
+    fn what_arrives_lets_the_window_grow_before_any_of_it_is_read() {
+        let mut pool = Pool::new(256 * MIB);
+        let mut grant = Grant::new(MIB, 64 * MIB);
+        let mut arrived_bytes = 0;
+        for round in 1..6 {
+            // All that was granted arrives within a round trip, behind a hole.
+            let granted_bytes = grant.granted_bytes();
+            while arrived_bytes < granted_bytes {
+                arrived_bytes += granted_bytes / 16;
+                let now_ns = round * RTT_NS + arrived_bytes / 1000;
+                if grant.arrive(now_ns, arrived_bytes, 0, RTT_NS, &mut pool) {
+                    grant.announce();
+                    break;
+                }
+            }
+        }
+        assert_eq!(grant.window_bytes(), 64 * MIB);
+        grant.release(&mut pool);
+        assert_eq!(pool.free_bytes(), 256 * MIB);
+    }
+
+    #[test]
+    fn what_arrives_and_could_be_read_but_is_not_earns_nothing() {
+        let mut pool = Pool::new(256 * MIB);
+        let mut grant = Grant::new(MIB, 64 * MIB);
+        for sixteenth in 1..=16 {
+            let bytes = sixteenth * MIB / 16;
+            let unread_bytes = bytes.max(MIB / 4 + 1);
+            assert!(!grant.arrive(bytes, bytes, unread_bytes, RTT_NS, &mut pool));
+        }
+        assert_eq!(grant.window_bytes(), MIB);
     }
 
     #[test]

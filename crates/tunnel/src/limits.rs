@@ -43,8 +43,8 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             flow_window_bytes_initial: 1 << 20,
-            flow_window_bytes_max: 64 << 20,
-            peer_window_bytes_max: 256 << 20,
+            flow_window_bytes_max: 512 << 20,
+            peer_window_bytes_max: 512 << 20,
             receive_buffer_bytes_max: 1 << 30,
             send_buffer_bytes_max: 512 << 10,
             peer_send_buffer_bytes_max: 256 << 20,

@@ -446,7 +446,7 @@ impl Mux {
             true => self.sizes.small_bytes(),
             false => self.sizes.bulk_bytes(),
         };
-        frame_bytes.saturating_sub(DATA_HEADER_BYTES_MAX)
+        frame_bytes - DATA_HEADER_BYTES_MAX
     }
 
     fn habits(&self) -> Habits {

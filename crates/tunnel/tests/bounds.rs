@@ -391,6 +391,44 @@ fn writers_that_wait_for_writable_always_get_on() {
     panic!("writers wait for ever: {left:?} {waits:?}");
 }
 
+#[test]
+fn invariant_5_a_gap_in_a_flow_that_is_read_lets_its_window_grow_to_its_bounds_only() {
+    let limits = small_limits();
+    let mut mux = Mux::new(Side::Acceptor, limits.clone(), hello(1));
+    let peer = HelloFrame {
+        hello: hello(2),
+        flow_window_bytes: 1 << 20,
+        flows_max: 100,
+    };
+    mux.handle_frame(1, Frame::Hello(peer).encode()).unwrap();
+    let mut now_ns = 1;
+    for flow in (0..50).map(|index| FlowId(index * 2)) {
+        let request = request();
+        let open = Frame::Open { flow, request };
+        mux.handle_frame(now_ns, open.encode()).unwrap();
+        mux.accept(flow);
+        for number in 2.. {
+            now_ns += 1000;
+            let payload = Bytes::from_static(&[1; 1000]);
+            let data = Frame::Data {
+                flow,
+                number,
+                payload,
+            };
+            if mux.handle_frame(now_ns, data.encode()).is_err() {
+                break;
+            }
+            while mux.poll_transmit(now_ns).is_some() {}
+        }
+        let stats = mux.flow_stats(flow).unwrap();
+        assert!(stats.receive_buffered_bytes <= limits.flow_window_bytes_max);
+    }
+    let held_max = limits.peer_window_bytes_max + 50 * limits.flow_window_bytes_initial;
+    let stats = mux.stats();
+    assert!(stats.receive_buffered_bytes <= held_max, "{stats:?}");
+    assert_eq!(stats.window_free_bytes, 0, "windows have grown");
+}
+
 /// What a sender holds whose applications write as much as they are let, bytes.
 fn written_by(mux: &mut Mux, flows: usize) -> u64 {
     let chunk = Bytes::from_static(&[1; 10_000]);

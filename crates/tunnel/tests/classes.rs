@@ -51,6 +51,14 @@ fn fill(mux: &mut Mux, flow: FlowId) {
     }
 }
 
+/// Lets the flow send so much that its frames are as long as they get.
+fn ripen(mux: &mut Mux, flow: FlowId) {
+    while mux.flow_stats(flow).unwrap().sent_bytes < 32 * FRAME_BYTES_HARD_MAX as u64 {
+        fill(mux, flow);
+        while mux.poll_transmit(1).is_some() {}
+    }
+}
+
 fn payload_bytes(transmit: &Transmit) -> usize {
     transmit.chunks[1..].iter().map(Bytes::len).sum()
 }
@@ -330,6 +338,7 @@ fn frames_are_cut_by_time() {
             let mut mux = dialer();
             mux.set_rate(rate_bits / 8, 1432);
             let flow = open(&mut mux, class);
+            ripen(&mut mux, flow);
             fill(&mut mux, flow);
             let sizes: Vec<usize> = (0..4)
                 .map(|_| mux.poll_transmit(1).unwrap().frame_bytes())
@@ -344,6 +353,32 @@ fn frames_are_cut_by_time() {
 }
 
 #[test]
+fn a_young_flow_sends_small_frames_and_has_the_same_share() {
+    let mut mux = dialer();
+    mux.set_rate(125_000_000, 1432);
+    let old = open(&mut mux, Class::Bulk);
+    ripen(&mut mux, old);
+    let young = open(&mut mux, Class::Bulk);
+    let mut got = BTreeMap::from([(old, 0), (young, 0)]);
+    let mut sizes = Vec::new();
+    for _ in 0..2000 {
+        fill(&mut mux, old);
+        fill(&mut mux, young);
+        let transmit = mux.poll_transmit(1).unwrap();
+        let bytes = payload_bytes(&transmit);
+        if transmit.flow == Some(young) {
+            sizes.push(bytes);
+        }
+        *got.get_mut(&transmit.flow.unwrap()).unwrap() += bytes;
+        let apart = got[&old].abs_diff(got[&young]);
+        assert!(apart <= 3 * FRAME_BYTES_HARD_MAX, "{got:?}");
+        while mux.poll_event().is_some() {}
+    }
+    assert!(sizes[..30].iter().all(|bytes| *bytes <= 16 << 10));
+    assert!(sizes.last().unwrap() > &250_000, "{sizes:?}");
+}
+
+#[test]
 fn bulk_sends_small_frames_while_interactive_flows_wait() {
     let mut mux = dialer();
     mux.set_rate(6_480_000, 1432);
@@ -351,6 +386,7 @@ fn bulk_sends_small_frames_while_interactive_flows_wait() {
         open(&mut mux, Class::Bulk),
         open(&mut mux, Class::Interactive),
     );
+    ripen(&mut mux, copy);
     fill(&mut mux, copy);
     assert!(mux.poll_transmit(1).unwrap().frame_bytes() > 100_000);
     fill(&mut mux, keys);

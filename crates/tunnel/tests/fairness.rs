@@ -49,7 +49,7 @@ fn flows_that_always_have_data_get_equal_shares_of_bytes() {
             mux.write(*flow, vec![1; piece_bytes].into()).unwrap();
         }
     }
-    let shares = shares(&mut mux, 200);
+    let shares = shares(&mut mux, 400);
     let (least, most) = (
         shares.values().min().unwrap(),
         shares.values().max().unwrap(),
@@ -60,7 +60,7 @@ fn flows_that_always_have_data_get_equal_shares_of_bytes() {
 }
 
 #[test]
-fn a_new_flow_waits_at_most_one_frame_of_each_other() {
+fn a_new_flow_waits_at_most_one_turn_of_each_other() {
     let mut mux = dialer(1 << 30, Limits::default());
     for _ in 0..10 {
         let flow = mux.open(request()).unwrap();
@@ -71,15 +71,14 @@ fn a_new_flow_waits_at_most_one_frame_of_each_other() {
     }
     let key = mux.open(request()).unwrap();
     mux.write(key, Bytes::from_static(b"keystroke")).unwrap();
-    let order: Vec<_> = std::iter::from_fn(|| mux.poll_transmit(1))
-        .map(|t| t.flow)
-        .collect();
-    assert_eq!(order[0], Some(key), "OPEN is a control frame");
-    let place = order[1..]
-        .iter()
-        .position(|flow| *flow == Some(key))
-        .unwrap();
-    assert!(place <= 10, "the keystroke came after {place} frames");
+    let order: Vec<_> = std::iter::from_fn(|| mux.poll_transmit(1)).collect();
+    assert_eq!(order[0].flow, Some(key), "OPEN is a control frame");
+    let others = order[1..].iter().take_while(|t| t.flow != Some(key));
+    let waited_bytes: usize = others.map(Transmit::frame_bytes).sum();
+    assert!(
+        waited_bytes <= 10 * (64 << 10),
+        "the keystroke came after {waited_bytes} bytes"
+    );
 }
 
 #[test]
@@ -133,13 +132,13 @@ fn frames_are_cut_at_the_size_given_and_never_beyond_the_bound() {
         mux.set_frame_bytes_max(frame_bytes);
         mux.set_rate(1 << 40, 1432);
         let flow = mux.open(request()).unwrap();
-        mux.write(flow, vec![1; 900_000].into()).unwrap();
-        mux.finish(flow);
-        let sizes: Vec<usize> = std::iter::from_fn(|| mux.poll_transmit(1))
-            .map(|t| t.frame_bytes())
-            .collect();
+        let mut sizes = Vec::new();
+        for _ in 0..12 {
+            mux.write(flow, vec![1; 900_000].into()).unwrap();
+            sizes.extend(std::iter::from_fn(|| mux.poll_transmit(1)).map(|t| t.frame_bytes()));
+        }
         assert!(sizes.iter().all(|size| *size <= frame_bytes), "{sizes:?}");
-        assert!(sizes[1] > frame_bytes - 25);
+        assert!(*sizes.iter().max().unwrap() > frame_bytes - 25);
     }
 }
 
@@ -149,9 +148,9 @@ fn a_flow_without_credit_sends_nothing_and_goes_on_when_it_has_some() {
     let flow = mux.open(request()).unwrap();
     mux.write(flow, vec![1; 50_000].into()).unwrap();
     mux.poll_transmit(1).unwrap();
-    let sent = mux.poll_transmit(1).unwrap();
-    assert_eq!(sent.chunks[1].len(), 20_000 - 128);
-    assert_eq!(mux.poll_transmit(1), None);
+    let sent: Vec<Transmit> = std::iter::from_fn(|| mux.poll_transmit(1)).collect();
+    let sent_bytes: usize = sent.iter().map(|t| t.chunks[1].len() + 128).sum();
+    assert_eq!((sent.len(), sent_bytes), (2, 20_000));
     // Crumbs of credit are not worth a frame, and credit never goes back.
     for limit_bytes in [20_500, 10] {
         mux.handle_frame(1, Frame::Credit { flow, limit_bytes }.encode())
@@ -332,10 +331,10 @@ fn credit_is_no_brake_on_long_lossy_paths_though_frames_wait_behind_holes() {
             share > 0.95,
             "{rate_bits} bit/s, {one_way_ms} ms one-way, loss {loss}: {share:.3}"
         );
-        // Growth ends between 8 and 16 products, credit's steps and queueing included.
+        // Growth ends at 12 round trips' worth; losses make PING's round trip longer.
         let needed_bytes = bdp_bytes.max((1 << 20) as f64);
         assert!(
-            window_bytes as f64 <= needed_bytes * 18.0,
+            window_bytes as f64 <= needed_bytes * 24.0,
             "window of {window_bytes} bytes"
         );
     }
@@ -356,9 +355,8 @@ fn a_flow_that_sent_little_for_long_has_saved_up_no_turns() {
         mux.poll_transmit(1).unwrap();
     }
     mux.write(quiet, vec![1; 1 << 20].into()).unwrap();
-    let shares = shares(&mut mux, 10);
-    assert!(shares[&quiet] <= 6 << 16, "{shares:?}");
-    assert!(shares[&bulk] >= 4 * 65_000, "{shares:?}");
+    let shares = shares(&mut mux, 30);
+    assert!(shares[&quiet] <= shares[&bulk] + 65_536, "{shares:?}");
 }
 
 #[test]

@@ -30,8 +30,9 @@ use crate::keys::{PrivateKey, PublicKey};
 const DATAGRAM_BYTES_MAX: u16 = 1472;
 /// Frames in flight to us at most; each holds one short stream.
 const STREAMS_MAX: u32 = 16_384;
-/// What one tunnel may have in flight towards us: 3 x 1 Gbit/s x 0.2 s.
-const RECEIVE_WINDOW_BYTES: u32 = 96 << 20;
+/// What one tunnel may have in flight towards us: 4 x 1 Gbit/s x 0.5 s. Frames
+/// are read as they come, so little of it is ever held.
+const RECEIVE_WINDOW_BYTES: u32 = 256 << 20;
 /// One frame and its header, with room for larger frames of later versions.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 

@@ -29,6 +29,8 @@ pub(crate) struct ReceiveHalf {
     bytes_read: u64,
     charged_bytes: u64,
     held_bytes: u64,
+    /// Of `held_bytes`, what could be read now.
+    ready_bytes: u64,
     end: Option<End>,
     end_read: bool,
     readable_told: bool,
@@ -46,6 +48,7 @@ impl ReceiveHalf {
             bytes_read: 0,
             charged_bytes: 0,
             held_bytes: 0,
+            ready_bytes: 0,
             end: None,
             end_read: false,
             readable_told: false,
@@ -184,6 +187,7 @@ impl ReceiveHalf {
         }
         while let Some(payload) = self.waiting.remove(&self.next_number) {
             if !payload.is_empty() {
+                self.ready_bytes = self.ready_bytes.saturating_add(cost_bytes(payload.len()));
                 self.ready.push_back(payload);
             }
             self.next_number = self.next_number.saturating_add(1);
@@ -220,7 +224,18 @@ impl ReceiveHalf {
         }
         self.bytes_read = self.bytes_read.saturating_add(data.len() as u64);
         self.held_bytes = self.held_bytes.saturating_sub(freed_bytes);
+        self.ready_bytes = self.ready_bytes.saturating_sub(freed_bytes);
         Some((data, freed_bytes))
+    }
+
+    /// Something came; true when the sender should be told of new credit.
+    pub(crate) fn arrive(&mut self, now_ns: u64, rtt_ns: u64, pool: &mut Pool) -> bool {
+        let (arrived_bytes, unread_bytes) = (self.charged_bytes, self.ready_bytes);
+        self.is_headed()
+            && self.end.is_none()
+            && self
+                .grant
+                .arrive(now_ns, arrived_bytes, unread_bytes, rtt_ns, pool)
     }
 
     /// Accounts what was read; true when the sender should be told of new credit.

@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 /// Smaller pieces than this are not sent while more data waits for credit.
 const PIECE_BYTES_MIN: usize = 1024;
 
+/// A flow's frames are no longer than this part of what it has sent before.
+const YOUNG_DIVISOR: u64 = 32;
+
 /// Buffers joined in one frame at most.
 const CHUNKS_MAX: usize = 64;
 
@@ -67,6 +70,13 @@ impl SendHalf {
 
     pub(crate) fn sent_bytes(&self) -> u64 {
         self.sent_bytes
+    }
+
+    /// How long frames are while the flow is young. A frame counts when it is whole: with losses a
+    /// long one is whole a round trip later, and credit grows by what has come.
+    pub(crate) fn young_bytes_max(&self, small_bytes: usize) -> usize {
+        let part_bytes = usize::try_from(self.sent_bytes / YOUNG_DIVISOR).unwrap_or(usize::MAX);
+        part_bytes.max(small_bytes)
     }
 
     pub(crate) fn credit_bytes(&self) -> u64 {

@@ -41,13 +41,13 @@ impl Mux {
                 flow,
                 number,
                 payload,
-            } => self.on_data(flow, number, payload, None),
+            } => self.on_data(now_ns, flow, number, payload, None),
             Frame::End {
                 flow,
                 number,
                 bytes,
                 payload,
-            } => self.on_data(flow, number, payload, Some(bytes)),
+            } => self.on_data(now_ns, flow, number, payload, Some(bytes)),
             Frame::Reset { flow, code } => self.on_reset(flow, code),
             Frame::Answer { flow, refusal } => self.on_answer(flow, refusal),
             Frame::Credit { flow, limit_bytes } => self.on_credit(flow, limit_bytes),
@@ -172,6 +172,7 @@ impl Mux {
 
     fn on_data(
         &mut self,
+        now_ns: u64,
         id: FlowId,
         number: u64,
         payload: Bytes,
@@ -180,6 +181,7 @@ impl Mux {
         if !self.locate(id)? {
             return Ok(());
         }
+        let rtt_ns = self.rtt_ns();
         let Some(flow) = self.flows.get_mut(&id) else {
             return Ok(());
         };
@@ -195,6 +197,10 @@ impl Mux {
             self.schedule
                 .push_control(Control::Reset(id, ResetCode::Overload));
             return Ok(());
+        }
+        if flow.receive.arrive(now_ns, rtt_ns, &mut self.pool) && !flow.credit_queued {
+            flow.credit_queued = true;
+            self.schedule.push_control(Control::Credit(id));
         }
         self.tell_readable(id);
         Ok(())

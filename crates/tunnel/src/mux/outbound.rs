@@ -2,7 +2,7 @@
 
 use super::{Event, Mux, PING_INTERVAL_NS, PINGS_MAX};
 use crate::flow::{Class, Correction, FlowId, Piece};
-use crate::frame::{Frame, HelloFrame, data_header};
+use crate::frame::{DATA_HEADER_BYTES_MAX, Frame, HelloFrame, data_header};
 use crate::hello::FEATURE_FEC;
 use crate::schedule::{Control, Rank};
 use bytes::Bytes;
@@ -201,10 +201,12 @@ impl Mux {
     /// The next frame of the flow at the front of `rank`; None when it has nothing to send after
     /// all.
     fn take_frame(&mut self, now_ns: u64, rank: Rank, id: FlowId) -> Option<Transmit> {
-        let payload_bytes_max = self.payload_bytes_max(rank);
+        let quantum_bytes = self.payload_bytes_max(rank);
+        let small_bytes = self.sizes.small_bytes() - DATA_HEADER_BYTES_MAX;
         let (bytes_max, habits) = (self.send_bytes_max(), self.habits());
         let flow = self.flows.get_mut(&id)?;
-        flow.turn.begin(payload_bytes_max);
+        flow.turn.begin(quantum_bytes);
+        let payload_bytes_max = quantum_bytes.min(flow.send.young_bytes_max(small_bytes));
         let held_bytes = flow.send.held_bytes();
         let had_room = flow.send.has_room(bytes_max);
         let Some(piece) = flow.send.take(payload_bytes_max) else {
