@@ -116,7 +116,7 @@ fn table(flows: &[FlowStatus]) -> Table {
             plain(&flow.client),
             plain(&flow.destination),
             plain(&flow.rule),
-            plain(&flow.class),
+            plain(&class(flow)),
             plain(&span(flow.age_s)),
             plain(&span(flow.idle_s)),
             plain(&bytes(flow.sent_bytes)),
@@ -124,6 +124,15 @@ fn table(flows: &[FlowStatus]) -> Table {
         ]);
     }
     table
+}
+
+/// The class, and what it means at present where it can mean several things.
+fn class(flow: &FlowStatus) -> String {
+    match flow.class_now.as_str() {
+        "" => flow.class.clone(),
+        now if now == flow.class => flow.class.clone(),
+        now => format!("{} -> {now}", flow.class),
+    }
 }
 
 /// Every reason on the page, once.
@@ -155,6 +164,7 @@ mod tests {
             side: FlowSide::Near,
             rule: "default".into(),
             class: "auto".into(),
+            class_now: "bulk".into(),
             state: FlowState::Direct,
             reason: Reason::PeerDown,
             age_s: 1,
@@ -173,6 +183,7 @@ mod tests {
             recent_direct: vec![happened],
         };
         let shown = page(&flows, Paint::plain());
+        assert!(shown.contains("auto -> bulk"), "{shown}");
         assert_eq!(
             shown
                 .matches("\npeer-down: the peer is not reachable; ")

@@ -305,6 +305,7 @@ mod tests {
             side: FlowSide::Near,
             rule: "default".into(),
             class: "auto".into(),
+            class_now: "bulk".into(),
             state: FlowState::Optimised,
             reason: Reason::Optimised,
             age_s: 1,

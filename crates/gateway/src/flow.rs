@@ -54,6 +54,7 @@ pub async fn carry(
     flow: &FlowHandle,
     record: &FlowRecord,
 ) -> FlowEnd {
+    record.carried_by(flow);
     if let Err(error) = prepare(&stream) {
         return conclude(application(error), facing, flow);
     }

@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use farhaul_tunnel::Class;
+use farhaul_tunnel::{Class, FlowId};
 use tokio::sync::Notify;
 
 use crate::event::Reason;
 use crate::flow::Facing;
+use crate::session::{FlowHandle, Session};
 
 /// What is known of a flow when it starts.
 #[derive(Debug, Clone)]
@@ -43,6 +44,7 @@ pub struct FlowRecord {
     sent_bytes: AtomicU64,
     received_bytes: AtomicU64,
     moved_ms: AtomicU64,
+    carrier: OnceLock<(Weak<Session>, FlowId)>,
     cut: Notify,
 }
 
@@ -71,6 +73,19 @@ impl FlowRecord {
             self.sent_bytes.load(Ordering::Relaxed),
             self.received_bytes.load(Ordering::Relaxed),
         )
+    }
+
+    /// The flow of a tunnel that carries it.
+    pub fn carried_by(&self, flow: &FlowHandle) {
+        let carrier = (Arc::downgrade(flow.session()), flow.id());
+        let _ = self.carrier.set(carrier);
+    }
+
+    /// What it counts as at present in the direction this gateway sends, while
+    /// a tunnel carries it.
+    pub fn class_now(&self) -> Option<Class> {
+        let (session, flow) = self.carrier.get()?;
+        session.upgrade()?.class_of(*flow)
     }
 
     /// Since it started.
@@ -134,6 +149,7 @@ impl FlowTable {
             sent_bytes: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             moved_ms: AtomicU64::new(0),
+            carrier: OnceLock::new(),
             cut: Notify::new(),
         });
         self.alive().insert(record.id, record.clone());

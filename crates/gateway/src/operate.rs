@@ -207,6 +207,7 @@ fn flow_status(record: &FlowRecord) -> FlowStatus {
         },
         rule: info.rule.clone(),
         class: class_name(info.class).to_owned(),
+        class_now: record.class_now().map_or("", class_name).to_owned(),
         state: match info.reason {
             Reason::Optimised => FlowState::Optimised,
             _ => FlowState::Partly,

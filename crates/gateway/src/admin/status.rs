@@ -172,6 +172,10 @@ pub struct FlowStatus {
     pub rule: String,
     /// Scheduling class, such as `interactive`.
     pub class: String,
+    /// What the flow counts as at present in the direction this gateway
+    /// sends: `interactive` or `bulk` where the class is `auto`.
+    #[serde(default)]
+    pub class_now: String,
     /// How much it gets.
     pub state: FlowState,
     /// Why.

@@ -83,6 +83,7 @@ fn flow() -> FlowStatus {
         side: FlowSide::Near,
         rule: "default smb".into(),
         class: "interactive".into(),
+        class_now: "interactive".into(),
         state: FlowState::Optimised,
         reason: Reason::Optimised,
         age_s: 3,

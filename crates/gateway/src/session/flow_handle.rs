@@ -202,6 +202,11 @@ impl FlowHandle {
         self.session.drive(|mux, _| mux.flow_stats(self.flow))
     }
 
+    /// The flow's number in its tunnel.
+    pub fn id(&self) -> FlowId {
+        self.flow
+    }
+
     /// The tunnel the flow runs in.
     pub fn session(&self) -> &Arc<Session> {
         &self.session

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use farhaul_tunnel::{
-    Event, FlowId, Hello, Limits, Mux, Negotiated, OpenError, OpenRequest, PathMemory,
+    Class, Event, FlowId, Hello, Limits, Mux, Negotiated, OpenError, OpenRequest, PathMemory,
     PathSettings, PathView, Refusal, ResetCode, Side,
 };
 use tokio::sync::{Notify, mpsc, watch};
@@ -287,6 +287,12 @@ impl Session {
         self.finish(end);
         self.connection
             .close(noq::VarInt::from_u32(0), reason.as_bytes());
+    }
+
+    /// What a flow counts as at present in the direction we send.
+    pub fn class_of(&self, flow: FlowId) -> Option<Class> {
+        let now_ns = self.now_ns();
+        self.operate(|mux, _| mux.flow_class(now_ns, flow))
     }
 
     /// Flows alive.
