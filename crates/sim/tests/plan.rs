@@ -2,9 +2,12 @@
 //! together, runs that go on where they stopped.
 #![allow(clippy::unwrap_used)]
 
+use farhaul_sim::ladder::Rung;
 use farhaul_sim::plan::{self, Plan};
 use farhaul_sim::report::report;
-use farhaul_sim::results::{Header, MergeError, ResumeError, Shard, merge, resume};
+use farhaul_sim::results::{
+    self, Completeness, Header, MergeError, Merged, ResumeError, Shard, resume,
+};
 
 const PLAN: &str = r#"
 name = "small"
@@ -59,6 +62,10 @@ fn parse(text: &str) -> Result<Plan, String> {
 fn with(old: &str, new: &str) -> String {
     assert!(PLAN.contains(old), "{old}");
     PLAN.replacen(old, new, 1)
+}
+
+fn merge(files: &[(String, String)]) -> Result<Merged, MergeError> {
+    results::merge(files, Completeness::Whole)
 }
 
 /// What `farhaul sim run` writes for a shard.
@@ -271,6 +278,21 @@ fn shards_make_the_whole_and_nothing_else_does() {
         "{error}"
     );
     assert!(error.to_string().contains("2 (shard 2/3)"), "{error}");
+    let partial = results::merge(&shards[..2], Completeness::Partial).unwrap();
+    assert_eq!((partial.results.len(), partial.missing()), (16, 8));
+    assert!(
+        report(&plan, &partial, &[])
+            .page
+            .contains("8 of 24 points are missing")
+    );
+}
+
+#[test]
+fn what_does_not_belong_together_is_not_merged() {
+    let plan = parse(PLAN).unwrap();
+    let shards: Vec<_> = (0..3)
+        .map(|shard| file(&plan, Shard { shard, of: 3 }))
+        .collect();
     let twice = [
         shards[0].clone(),
         shards[1].clone(),
@@ -350,13 +372,22 @@ fn a_stopped_run_goes_on_behind_its_last_whole_line() {
 fn a_report_has_every_number_and_its_figures() {
     let plan = parse(PLAN).unwrap();
     let merged = merge(&[file(&plan, Shard::WHOLE)]).unwrap();
-    let report = report(&plan, &merged);
+    let rung = Rung {
+        name: "a rung".into(),
+        expected: 1.0,
+        simulated: 1.5,
+        unit: "s",
+        tolerance: Some(0.1),
+    };
+    let report = report(&plan, &merged, &[rung]);
     assert_eq!(report.figures.len(), 3);
     assert!(report.figures.iter().all(|figure| figure.series.len() == 6));
     for word in [
         "direct SS HTTP/1.0 bsd44",
         "proxies x8 SS HTTP/1.1 bsd44",
         "## Is the simulator right?",
+        "a rung",
+        "**outside**",
         "±",
     ] {
         assert!(report.page.contains(word), "{word}\n{}", report.page);
@@ -381,7 +412,12 @@ fn the_plans_of_the_project_can_be_run() {
         let path = format!("{}/../../plans/{name}", env!("CARGO_MANIFEST_DIR"));
         std::fs::read_to_string(path).map_err(|error| error.to_string())
     };
-    for (name, points) in [("waikato", 2160), ("waikato-reduced", 72)] {
+    for (name, points) in [
+        ("waikato", 2160),
+        ("waikato-reduced", 72),
+        ("waikato-today", 360),
+        ("tcp-enhancements", 140),
+    ] {
         let text = read(&format!("{name}.toml")).unwrap();
         let plan = Plan::parse(&text, &read).unwrap();
         assert_eq!((plan.name(), plan.points().len()), (name, points));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use farhaul_sim::results::{self, Merged};
+use farhaul_sim::results::{self, Completeness, Merged};
 
 use crate::failure::Failure;
 use crate::print;
@@ -21,7 +21,7 @@ pub(crate) struct Merge {
 }
 
 /// Reads and merges result files.
-pub(crate) fn merge(paths: &[PathBuf]) -> Result<Merged, Failure> {
+pub(crate) fn merge(paths: &[PathBuf], completeness: Completeness) -> Result<Merged, Failure> {
     let read = |path: &PathBuf| {
         let name = path.display().to_string();
         match fs::read_to_string(path) {
@@ -30,7 +30,7 @@ pub(crate) fn merge(paths: &[PathBuf]) -> Result<Merged, Failure> {
         }
     };
     let files = paths.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    results::merge(&files).map_err(Failure::failed)
+    results::merge(&files, completeness).map_err(Failure::failed)
 }
 
 /// Writes a file whole or not at all.
@@ -49,7 +49,7 @@ pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
 
 impl Merge {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let merged = merge(&self.files)?;
+        let merged = merge(&self.files, Completeness::Whole)?;
         let path = self.to.unwrap_or_else(|| {
             let folder = self.files.first().and_then(|file| file.parent());
             let name = format!("sim-{}.jsonl", merged.header.plan);

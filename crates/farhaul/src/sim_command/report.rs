@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use farhaul_lab::measurement::{Measurement, Op, Row};
 use farhaul_lab::table::{Cell, Mark, Screen, Table};
+use farhaul_sim::ladder::rungs;
 use farhaul_sim::report::{self, Finding, Report};
-use farhaul_sim::results::Shard;
+use farhaul_sim::results::{Completeness, Shard};
 
 use super::merge::{merge, write_whole};
 use super::run::{read_plan, result_path};
@@ -24,6 +25,9 @@ pub(crate) struct ReportCommand {
     /// Folder for page, figures and document, and where results lie.
     #[arg(long, value_name = "FOLDER", default_value = "out")]
     out: PathBuf,
+    /// Report on a sweep of which points are missing; the page says so.
+    #[arg(long)]
+    unfinished: bool,
     /// Name of the document; the page is named after the plan.
     #[arg(long, default_value = "sim")]
     name: String,
@@ -36,7 +40,11 @@ impl ReportCommand {
         if files.is_empty() {
             files.push(result_path(&self.out, &plan, Shard::WHOLE));
         }
-        let merged = merge(&files)?;
+        let completeness = match self.unfinished {
+            true => Completeness::Partial,
+            false => Completeness::Whole,
+        };
+        let merged = merge(&files, completeness)?;
         if !merged.is_of(&plan) {
             return Err(Failure::failed(format!(
                 "the results are not of {} as it is now: they are of plan {} {}; run it again",
@@ -45,7 +53,7 @@ impl ReportCommand {
                 merged.header.fingerprint
             )));
         }
-        let report = report::report(&plan, &merged);
+        let report = report::report(&plan, &merged, &rungs());
         let page = self.out.join(format!("sim-{}.md", plan.name()));
         write_whole(&page, &report.page)?;
         for figure in &report.figures {

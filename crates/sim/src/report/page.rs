@@ -6,7 +6,7 @@ use super::figure::{Figure, Series};
 use super::finding::Finding;
 use super::group::{Estimate, Group, groups};
 use super::waikato::{Waikato, knees};
-use crate::ladder::{Rung, rungs};
+use crate::ladder::Rung;
 use crate::plan::{MODEL_VERSION, Plan, PointResult};
 use crate::results::Merged;
 
@@ -21,10 +21,12 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// Makes the report of a whole plan's results.
-pub fn report(plan: &Plan, merged: &Merged) -> Report {
+/// Makes the report of a plan's results. `ladder` is what
+/// [`rungs`](crate::ladder::rungs) found; it takes seconds and goes to the end
+/// of the page.
+pub fn report(plan: &Plan, merged: &Merged, ladder: &[Rung]) -> Report {
     let groups = groups(&merged.results);
-    let mut findings = ladder_findings(&rungs());
+    let mut findings = ladder_findings(ladder);
     if plan.report().is_waikato {
         let base_load_mbit = plan.report().base_load_mbit.unwrap_or(5.0);
         findings.extend(knees(plan));
@@ -188,6 +190,14 @@ fn page(
         merged.results.len(),
         seeds
     );
+    if merged.missing() > 0 {
+        let _ = writeln!(
+            page,
+            "**Unfinished: {} of {} points are missing.**\n",
+            merged.missing(),
+            merged.header.points
+        );
+    }
     let is_ladder = |finding: &&Finding| finding.scenario == LADDER;
     let is_compared = |finding: &&Finding| {
         (finding.reference.is_some() || finding.bounds.is_some()) && !is_ladder(finding)

@@ -57,8 +57,17 @@ pub enum MergeError {
 pub struct Merged {
     /// As if it had been one shard.
     pub header: Header,
-    /// Every point, in order.
+    /// The points, in order: every one, unless it was said that some may be missing.
     pub results: Vec<PointResult>,
+}
+
+/// Whether a plan must be whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completeness {
+    /// No point may be missing.
+    Whole,
+    /// A look at an unfinished sweep.
+    Partial,
 }
 
 impl Merged {
@@ -71,6 +80,11 @@ impl Merged {
         lines.join("\n")
     }
 
+    /// Points of the plan that are not there.
+    pub fn missing(&self) -> usize {
+        (self.header.points as usize).saturating_sub(self.results.len())
+    }
+
     /// Whether these are a plan's results.
     pub fn is_of(&self, plan: &Plan) -> bool {
         self.header == Header::new(plan, super::Shard::WHOLE)
@@ -81,7 +95,7 @@ impl Merged {
 ///
 /// # Errors
 /// [`MergeError`] where a shard is missing, foreign, damaged or there twice.
-pub fn merge(files: &[(String, String)]) -> Result<Merged, MergeError> {
+pub fn merge(files: &[(String, String)], completeness: Completeness) -> Result<Merged, MergeError> {
     let mut first: Option<(&str, Header)> = None;
     let mut results: BTreeMap<u32, PointResult> = BTreeMap::new();
     for (file, text) in files {
@@ -111,7 +125,7 @@ pub fn merge(files: &[(String, String)]) -> Result<Merged, MergeError> {
         first.get_or_insert((file.as_str(), header));
     }
     let (_, header) = first.ok_or(MergeError::Nothing)?;
-    complete(header, results)
+    complete(header, results, completeness)
 }
 
 fn read(file: &str, text: &str) -> Result<(Header, Vec<PointResult>), MergeError> {
@@ -135,11 +149,15 @@ fn read(file: &str, text: &str) -> Result<(Header, Vec<PointResult>), MergeError
     Ok((header, results.collect::<Result<_, _>>()?))
 }
 
-fn complete(header: Header, results: BTreeMap<u32, PointResult>) -> Result<Merged, MergeError> {
+fn complete(
+    header: Header,
+    results: BTreeMap<u32, PointResult>,
+    completeness: Completeness,
+) -> Result<Merged, MergeError> {
     let missing: Vec<u32> = (0..header.points)
         .filter(|number| !results.contains_key(number))
         .collect();
-    if !missing.is_empty() {
+    if !missing.is_empty() && completeness == Completeness::Whole {
         let named = missing.iter().take(NAMED_MAX);
         let named = named.map(|number| {
             format!(

@@ -8,5 +8,5 @@
 mod merge;
 mod shard;
 
-pub use merge::{MergeError, Merged, merge};
+pub use merge::{Completeness, MergeError, Merged, merge};
 pub use shard::{Header, ResumeError, Resumed, Shard, resume};

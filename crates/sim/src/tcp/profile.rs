@@ -132,6 +132,8 @@ impl Profile {
         initial_window_segments: 1,
         // Linux counts every acknowledged segment.
         byte_counting_segments: u32::MAX,
+        // Taken out of Linux when RACK came.
+        early_retransmit: false,
         ..Self::MODERN
     };
 

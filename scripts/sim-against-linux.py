@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Real Linux TCP through `farhaul link`, beside what the simulator says of it.
+
+Reno, SACK off, initial window one segment, window clamped. Each cell is
+a transfer from connecting to the last byte. Needs root; makes a lab of its own.
+Writes out/sim-linux.json and prints a table.
+"""
+
+import concurrent.futures
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FARHAUL = os.environ.get("FARHAUL", os.path.join(ROOT, "target/debug/farhaul"))
+EXAMPLE = os.environ.get("LINUX_CELL", os.path.join(ROOT, "target/debug/examples/linux_cell"))
+LAB = os.environ.get("LAB", "simlinux")
+PORT = 5999
+# link words, window in bytes or 0, bytes, real transfers, simulated seeds, tolerance
+CELLS = [
+    ("rate 34.368mbit delay 60ms queue 256000b", 32767, 10_000, 3, 1, 0.05),
+    ("rate 34.368mbit delay 60ms queue 256000b", 32767, 100_000, 3, 1, 0.05),
+    ("rate 34.368mbit delay 60ms queue 256000b", 32767, 3_000_000, 2, 1, 0.05),
+    ("rate 34.368mbit delay 190ms queue 256000b", 32767, 100_000, 2, 1, 0.05),
+    ("rate 34.368mbit delay 190ms queue 256000b", 32767, 1_500_000, 1, 1, 0.05),
+    ("rate 34.368mbit delay 320ms queue 256000b", 32767, 30_000, 2, 1, 0.05),
+    ("rate 34.368mbit delay 320ms queue 256000b", 32767, 1_000_000, 1, 1, 0.05),
+    ("rate 34.368mbit delay 20ms queue 256000b forward loss 0% backward loss 0.5%", 0, 4_000_000, 24, 200, 0.15),
+    ("rate 34.368mbit delay 20ms queue 256000b forward loss 0% backward loss 1%", 0, 2_000_000, 40, 200, 0.15),
+    ("rate 34.368mbit delay 60ms queue 256000b forward loss 0% backward loss 1%", 0, 1_000_000, 40, 200, 0.15),
+]
+
+SERVER = """
+import socket, sys, threading
+s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("0.0.0.0", %d)); s.listen(64)
+def serve(c):
+    c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    c.sendall(bytes(int(sys.argv[1]))); c.close()
+while True:
+    threading.Thread(target=serve, args=s.accept()[:1], daemon=True).start()
+""" % PORT
+
+CLIENT = """
+import socket, sys, time
+address, wanted = sys.argv[1], int(sys.argv[2])
+s = socket.socket()
+began = time.monotonic(); s.connect((address, %d)); got = 0
+while got < wanted:
+    data = s.recv(1 << 20)
+    if not data: sys.exit("cut short")
+    got += len(data)
+print(time.monotonic() - began)
+""" % PORT
+
+
+def run(*words, **more):
+    return subprocess.run(words, check=True, text=True, capture_output=True, **more).stdout
+
+
+def inside(role, *words):
+    return run(FARHAUL, "lab", "exec", "--name", LAB, role, "--", *words)
+
+
+def namespaces():
+    status = json.loads(run(FARHAUL, "lab", "status", "--name", LAB, "--json"))
+    return {entry["role"]: entry["namespace"] for entry in status["namespaces"]}
+
+
+def prepare(window):
+    """Old rules in both hosts; the server begins with one segment, and never
+    sends more than whole segments of the window ahead. (What a receiver offers
+    cannot be set to the byte: clamps are rounded and tuned.)"""
+    clamp = ("cwnd", "lock", str(window // 1448)) if window else ()
+    for role in ("client", "server"):
+        for name, value in (("tcp_sack", 0), ("tcp_no_metrics_save", 1), ("tcp_congestion_control", "reno"),
+                            ("tcp_early_retrans", 0), ("tcp_recovery", 0), ("tcp_frto", 0), ("tcp_ecn", 0)):
+            inside(role, "sysctl", "-qw", "net.ipv4.%s=%s" % (name, value))
+    for route in inside("server", "ip", "route", "show").splitlines():
+        inside("server", "ip", "route", "change", *route.split(), "initcwnd", "1", *clamp)
+
+
+def measure(cell):
+    link, window, size, real, seeds, tolerance = cell
+    run(FARHAUL, "lab", "up", "--name", LAB, "--link", link, "--congestion-control", "reno")
+    server = None
+    try:
+        prepare(window)
+        space = namespaces()["server"]
+        server = subprocess.Popen(["ip", "netns", "exec", space, sys.executable, "-c", SERVER, str(size)])
+        inside("client", "ping", "-c", "1", "-W", "3", "10.2.0.2")
+        words = ("client", sys.executable, "-c", CLIENT, "10.2.0.2", str(size))
+        with concurrent.futures.ThreadPoolExecutor(4 if real > 4 else 1) as several:
+            times = [float(text) for text in several.map(lambda _: inside(*words), range(real))]
+    finally:
+        if server:
+            server.kill()
+            server.wait()
+        run(FARHAUL, "lab", "down", "--name", LAB)
+    simulated = [float(line) for line in run(EXAMPLE, link, str(window or 1 << 30), str(size), str(seeds)).split()]
+    # Losses make times long-tailed: means of many on our side, of some there.
+    ours, theirs = statistics.mean(simulated), statistics.mean(times)
+    return {
+        "link": link, "window_bytes": window, "bytes": size, "linux_s": theirs, "linux_n": real,
+        "linux_all_s": times, "simulated_s": ours, "simulated_n": seeds,
+        "error": ours / theirs - 1, "tolerance": tolerance, "ok": abs(ours / theirs - 1) <= tolerance,
+    }
+
+
+def main():
+    rows = []
+    for cell in CELLS:
+        row = measure(cell)
+        rows.append(row)
+        print("%-75s window %6d %8d B  linux %7.3f s  simulated %7.3f s  %+5.1f %% (%.0f %%)  %s" % (
+            row["link"], row["window_bytes"], row["bytes"], row["linux_s"], row["simulated_s"],
+            100 * row["error"], 100 * row["tolerance"], "ok" if row["ok"] else "OUTSIDE"), flush=True)
+    os.makedirs(os.path.join(ROOT, "out"), exist_ok=True)
+    with open(os.path.join(ROOT, "out/sim-linux.json"), "w", encoding="ascii") as file:
+        json.dump(rows, file, indent=1)
+        file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
