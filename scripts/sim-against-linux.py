@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Real Linux TCP through `farhaul link`, beside what the simulator says of it.
 
-Reno, SACK off, initial window one segment, window clamped. Each cell is
+Reno, SACK off, initial window one segment, window bounded by the receive buffer and read back. Each cell is
 a transfer from connecting to the last byte. Needs root; makes a lab of its own.
 Writes out/sim-linux.json and prints a table.
 """
@@ -12,13 +12,14 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FARHAUL = os.environ.get("FARHAUL", os.path.join(ROOT, "target/debug/farhaul"))
 EXAMPLE = os.environ.get("LINUX_CELL", os.path.join(ROOT, "target/debug/examples/linux_cell"))
 LAB = os.environ.get("LAB", "simlinux")
 PORT = 5999
-# link words, window in bytes or 0, bytes, real transfers, simulated seeds, tolerance
+# link words, receive buffer or 0, bytes, real transfers, simulated seeds, tolerance
 CELLS = [
     ("rate 34.368mbit delay 60ms queue 256000b", 32767, 10_000, 3, 1, 0.05),
     ("rate 34.368mbit delay 60ms queue 256000b", 32767, 100_000, 3, 1, 0.05),
@@ -45,8 +46,10 @@ while True:
 
 CLIENT = """
 import socket, sys, time
-address, wanted = sys.argv[1], int(sys.argv[2])
+address, window, wanted = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 s = socket.socket()
+if window:
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
 began = time.monotonic(); s.connect((address, %d)); got = 0
 while got < wanted:
     data = s.recv(1 << 20)
@@ -69,17 +72,26 @@ def namespaces():
     return {entry["role"]: entry["namespace"] for entry in status["namespaces"]}
 
 
-def prepare(window):
-    """Old rules in both hosts; the server begins with one segment, and never
-    sends more than whole segments of the window ahead. (What a receiver offers
-    cannot be set to the byte: clamps are rounded and tuned.)"""
-    clamp = ("cwnd", "lock", str(window // 1448)) if window else ()
+def prepare():
+    """Old rules in both hosts; the server begins with one segment."""
     for role in ("client", "server"):
         for name, value in (("tcp_sack", 0), ("tcp_no_metrics_save", 1), ("tcp_congestion_control", "reno"),
                             ("tcp_early_retrans", 0), ("tcp_recovery", 0), ("tcp_frto", 0), ("tcp_ecn", 0)):
             inside(role, "sysctl", "-qw", "net.ipv4.%s=%s" % (name, value))
     for route in inside("server", "ip", "route", "show").splitlines():
-        inside("server", "ip", "route", "change", *route.split(), "initcwnd", "1", *clamp)
+        inside("server", "ip", "route", "change", *route.split(), "initcwnd", "1")
+
+
+def offered(running):
+    """The largest window the server was offered, as it says itself: what a
+    receive buffer becomes in windows is the kernel's secret."""
+    seen = 0
+    while not all(one.done() for one in running):
+        for word in inside("server", "ss", "-tin").split():
+            if word.startswith("snd_wnd:"):
+                seen = max(seen, int(word[len("snd_wnd:"):]))
+        time.sleep(0.1)
+    return seen
 
 
 def measure(cell):
@@ -87,23 +99,25 @@ def measure(cell):
     run(FARHAUL, "lab", "up", "--name", LAB, "--link", link, "--congestion-control", "reno")
     server = None
     try:
-        prepare(window)
+        prepare()
         space = namespaces()["server"]
         server = subprocess.Popen(["ip", "netns", "exec", space, sys.executable, "-c", SERVER, str(size)])
         inside("client", "ping", "-c", "1", "-W", "3", "10.2.0.2")
-        words = ("client", sys.executable, "-c", CLIENT, "10.2.0.2", str(size))
+        words = ("client", sys.executable, "-c", CLIENT, "10.2.0.2", str(window), str(size))
         with concurrent.futures.ThreadPoolExecutor(4 if real > 4 else 1) as several:
-            times = [float(text) for text in several.map(lambda _: inside(*words), range(real))]
+            running = [several.submit(inside, *words) for _ in range(real)]
+            seen = offered(running) if window else 1 << 30
+            times = [float(one.result()) for one in running]
     finally:
         if server:
             server.kill()
             server.wait()
         run(FARHAUL, "lab", "down", "--name", LAB)
-    simulated = [float(line) for line in run(EXAMPLE, link, str(window or 1 << 30), str(size), str(seeds)).split()]
+    simulated = [float(line) for line in run(EXAMPLE, link, str(seen), str(size), str(seeds)).split()]
     # Losses make times long-tailed: means of many on our side, of some there.
     ours, theirs = statistics.mean(simulated), statistics.mean(times)
     return {
-        "link": link, "window_bytes": window, "bytes": size, "linux_s": theirs, "linux_n": real,
+        "link": link, "window_bytes": seen if window else 0, "bytes": size, "linux_s": theirs, "linux_n": real,
         "linux_all_s": times, "simulated_s": ours, "simulated_n": seeds,
         "error": ours / theirs - 1, "tolerance": tolerance, "ok": abs(ours / theirs - 1) <= tolerance,
     }

@@ -364,7 +364,8 @@ impl Sender {
     }
 
     fn recover_fast(&mut self, profile: &Profile) {
-        let outstanding = self.max - self.una;
+        // RFC 5681, 3.2: what limited transmit sent does not count.
+        let outstanding = (self.max - self.una).min(self.window.bytes);
         let flight = match profile.recovery {
             // 4.4BSD halves its window, not what is outstanding.
             Recovery::Reno => self.window.bytes.min(self.peer_window_bytes),
