@@ -42,6 +42,8 @@ enum LabVerb {
     Demo(Demo),
     /// Measure how true the link emulator is.
     Calibrate(crate::calibrate_command::CalibrateCommand),
+    /// Measure the tunnel beside the kernel's own controllers on the same links.
+    Tunnel(crate::tunnel_command::TunnelCommand),
     /// Remove what crashed runs left behind.
     Sweep,
 }
@@ -137,6 +139,7 @@ impl LabCommand {
             LabVerb::List(command) => command.run(),
             LabVerb::Demo(command) => command.run(),
             LabVerb::Calibrate(command) => command.run(program()?, stop_on_signal()?),
+            LabVerb::Tunnel(command) => command.run(program()?, stop_on_signal()?),
             LabVerb::Sweep => sweep(),
         }
     }

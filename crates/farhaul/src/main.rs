@@ -26,6 +26,7 @@ mod sim_command;
 mod status_command;
 mod table;
 mod top_command;
+mod tunnel_command;
 
 use std::process::ExitCode;
 

@@ -4,7 +4,8 @@
 //! whatever happens; [`netns`] enters them; [`process`] names processes safely.
 //! [`topology`] lays out client, gateways, link and server; [`deployment`] runs
 //! them, [`gateways`] adds the pair. [`emulate`] is the link itself, on real
-//! packets; [`calibrate`] measures it. [`demo`] is the first use of all of it.
+//! packets; [`calibrate`] measures it. [`demo`] is the first use of all of it,
+//! [`live`] the tunnel beside the kernel's own controllers.
 //! Results are a [`measurement`] for programs and a [`table`] for people.
 
 pub mod calibrate;
@@ -13,6 +14,8 @@ pub mod deployment;
 pub mod emulate;
 pub mod error;
 pub mod gateways;
+mod iperf;
+pub mod live;
 pub mod measurement;
 pub mod netns;
 pub mod process;

@@ -1,24 +1,19 @@
 //! iperf3 from one host to the other, read at the receiver.
 
-use std::io::Read;
-use std::process::{Child, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::numbered::receiver_overflows;
 use super::{Hosts, right_address};
-use crate::deployment::parse_json;
-use crate::error::{During, LabError};
+use crate::error::LabError;
+use crate::iperf::{PORT, Running, odd, wait_listening};
 
 /// Seconds at the start that are not counted: slow start, filling of queues.
 pub(super) const WARM_UP_S: u64 = 5;
 /// Seconds at the end that are not counted: the sender stops meanwhile.
 pub(super) const TAIL_S: u64 = 1;
 
-/// How long the server may take to listen.
-const LISTEN_PATIENCE: Duration = Duration::from_secs(5);
 /// How long both may take beyond the duration of the test; at 64 kbit/s the
 /// last words of the control connection wait behind seconds of queue.
 const END_PATIENCE: Duration = Duration::from_secs(60);
@@ -82,7 +77,7 @@ pub(super) fn send(hosts: &Hosts, carrier: Carrier, seconds: u64) -> Result<Rece
             .command("iperf3")
             .args(["-s", "-1", "-J", "-B", &address]),
     )?;
-    wait_listening(hosts, &mut server)?;
+    wait_listening(&hosts.right, PORT, &mut server)?;
     let mut client = hosts.left.command("iperf3");
     client.args(["-c", &address, "-J", "-t", &seconds.to_string()]);
     match carrier {
@@ -92,8 +87,8 @@ pub(super) fn send(hosts: &Hosts, carrier: Carrier, seconds: u64) -> Result<Rece
         Carrier::Tcp => client.args(["-C", "cubic"]),
     };
     let patience = Duration::from_secs(seconds) + END_PATIENCE;
-    let client = Running::start(&mut client)?.finish(hosts, patience)?;
-    let server = server.finish(hosts, END_PATIENCE)?;
+    let client = Running::start(&mut client)?.finish(patience, || hosts.check_stop())?;
+    let server = server.finish(END_PATIENCE, || hosts.check_stop())?;
     let mut received = read_result(&client, &server, carrier, seconds)?;
     received.overflows = receiver_overflows(&hosts.right)? - overflows;
     Ok(received)
@@ -151,96 +146,6 @@ fn counted(output: &Value, seconds: u64) -> (u64, f64) {
             false => (bytes, duration_s),
         }
     })
-}
-
-fn odd(who: &str, why: &str) -> LabError {
-    LabError::Invalid {
-        what: format!("the iperf3 {who}"),
-        why: why.to_owned(),
-    }
-}
-
-/// Waits until something listens at the right. A trial connection would be
-/// taken for the test, so the kernel's table is read instead.
-fn wait_listening(hosts: &Hosts, server: &mut Running) -> Result<(), LabError> {
-    /// Port 5201 and the state LISTEN, as `/proc/net/tcp` writes them.
-    const PORT: &str = ":1451 ";
-    const LISTEN: &str = " 0A ";
-    let end = Instant::now() + LISTEN_PATIENCE;
-    loop {
-        let table = hosts
-            .right
-            .within(|| std::fs::read_to_string("/proc/thread-self/net/tcp"))?
-            .during(|| "reading /proc/thread-self/net/tcp".to_owned())?;
-        if table
-            .lines()
-            .any(|line| line.contains(PORT) && line.contains(LISTEN))
-        {
-            return Ok(());
-        }
-        if server.has_ended()? || Instant::now() > end {
-            return Err(odd("server", "it does not listen on port 5201"));
-        }
-        sleep(Duration::from_millis(20));
-    }
-}
-
-/// An iperf3 process. Dropping it ends it.
-struct Running(Child);
-
-impl Running {
-    fn start(command: &mut std::process::Command) -> Result<Self, LabError> {
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .during(|| "starting iperf3".to_owned())?;
-        Ok(Self(child))
-    }
-
-    fn has_ended(&mut self) -> Result<bool, LabError> {
-        let status = self
-            .0
-            .try_wait()
-            .during(|| "waiting for iperf3".to_owned())?;
-        Ok(status.is_some())
-    }
-
-    /// Its JSON, once it has ended by itself within `patience`.
-    fn finish(mut self, hosts: &Hosts, patience: Duration) -> Result<Value, LabError> {
-        let mut stdout = self
-            .0
-            .stdout
-            .take()
-            .ok_or_else(|| odd("process", "no output"))?;
-        // Read aside, so that a full pipe never stops it.
-        let reader = std::thread::spawn(move || {
-            let mut text = String::new();
-            stdout.read_to_string(&mut text).map(|_| text)
-        });
-        let end = Instant::now() + patience;
-        while !self.has_ended()? {
-            hosts.check_stop()?;
-            if Instant::now() > end {
-                return Err(odd("process", "it does not end"));
-            }
-            sleep(Duration::from_millis(20));
-        }
-        let text = reader
-            .join()
-            .map_err(|_| odd("process", "its output could not be read"))?
-            .during(|| "reading the output of iperf3".to_owned())?;
-        parse_json("iperf3 -J", &text)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both fail harmlessly where it has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[cfg(test)]

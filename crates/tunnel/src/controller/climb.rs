@@ -23,6 +23,8 @@ pub(super) struct Climb {
     short: u32,
     /// Cohorts in a row that were delayed and slowed down.
     queued: u32,
+    /// A cohort of this round was as fast as it was meant to be.
+    is_full: bool,
 }
 
 impl Climb {
@@ -34,6 +36,7 @@ impl Climb {
             flat_rounds: 0,
             short: 0,
             queued: 0,
+            is_full: false,
         }
     }
 
@@ -69,13 +72,15 @@ impl Climb {
         first.max(next)
     }
 
-    pub(super) fn handle_round(&mut self, rate: f64, is_limited: bool) {
+    /// A round trip has passed. A round without a full cohort says nothing about the path.
+    pub(super) fn handle_round(&mut self, rate: f64) {
         if rate > self.best * 1.2 {
             self.best = rate;
             self.flat_rounds = 0;
-        } else if !is_limited && rate > 0.0 {
+        } else if self.is_full {
             self.flat_rounds += 1;
         }
+        self.is_full = false;
     }
 }
 
@@ -117,6 +122,7 @@ impl Controller {
         let is_short =
             is_jitter_known && !sample.is_limited && sample.rate < 0.7 * sample.sent_rate;
         climb.short = if is_short { climb.short + 1 } else { 0 };
+        climb.is_full |= !sample.is_limited;
         climb.queued = if is_queued { climb.queued + 1 } else { 0 };
         // Where round trips vary, one cohort proves nothing.
         let is_queued = climb.queued > u32::from(is_jittery);

@@ -332,7 +332,7 @@ impl Controller {
         self.delay.handle_round(window_ns);
         if let Phase::Climb(climb) = &mut self.phase {
             let rate = self.rate.get().unwrap_or(0.0);
-            climb.handle_round(rate, self.is_limited);
+            climb.handle_round(rate);
         }
         if let Phase::Compete(compete) = &mut self.phase {
             compete.handle_round(now_ns, self.delay.recent_ns() as f64 / 1e9, &self.loss);

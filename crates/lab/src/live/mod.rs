@@ -1,0 +1,206 @@
+//! `farhaul lab tunnel`: the tunnel on real packets, beside the kernel's own
+//! controllers on the same link in the same run.
+//!
+//! One bulk connection from the client to the server, read at the receiver by
+//! iperf3: first end to end with CUBIC and with BBR and no gateways, then
+//! through the pair with CUBIC on both LANs. Then one of the kernel's
+//! connections past the gateways beside one through them: who gets what.
+
+mod cell;
+mod flow;
+mod report;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::demo::progress::Progress;
+use crate::deployment::{Lab, require_program};
+use crate::error::LabError;
+use crate::gateways::GatewayOverrides;
+use crate::measurement::{Measurement, Row};
+use crate::topology::LabOptions;
+
+pub use cell::Cell;
+use cell::{Company, First};
+use flow::{Flow, Way, run_flows};
+pub use report::table;
+
+/// The kernel's controllers it is held against.
+const KERNEL: [&str; 2] = ["cubic", "bbr"];
+
+/// How the measurement is run.
+#[derive(Debug, Clone)]
+pub struct LiveOptions {
+    /// Name of its labs.
+    pub name: String,
+    /// The `farhaul` program.
+    pub program: PathBuf,
+    /// Only cells whose name contains this.
+    pub only: Option<String>,
+    /// Seconds measured of every connection, after its warm-up.
+    pub seconds: u64,
+    /// Seed of the links' losses.
+    pub seed: u64,
+    /// Where `tunnel-live.json` goes.
+    pub out: PathBuf,
+    /// Set from outside to end early.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Runs it and writes `tunnel-live.json`.
+pub fn run(options: &LiveOptions) -> Result<Measurement, LabError> {
+    require_program("iperf3", "iperf3")?;
+    let is_wanted = |name: &str| {
+        let only = options.only.as_deref().unwrap_or_default();
+        name.contains(only)
+    };
+    let cells: Vec<_> = Cell::all().filter(|cell| is_wanted(&cell.name())).collect();
+    let company: Vec<_> = Company::all().filter(|one| is_wanted(&one.name())).collect();
+    let mut live = Live {
+        options,
+        progress: Progress::new(cells.len() * 3 + company.len()),
+        measurement: Measurement::new("tunnel-live", plan(options.seconds), options.seed),
+    };
+    for cell in &cells {
+        live.alone(cell)?;
+    }
+    for one in &company {
+        live.beside(one)?;
+    }
+    live.measurement.write(&options.out)?;
+    Ok(live.measurement)
+}
+
+fn plan(seconds: u64) -> String {
+    format!(
+        "one iperf3 connection from client to server, read at the receiver for {seconds} s after 10 s \
+         or 20 round trips; end to end with cubic and with bbr, then through the pair, which is told \
+         nothing about the link; queue of 100 ms; then one connection past the gateways beside one \
+         through them for 60 s, shares of the last 50 s in which both run"
+    )
+}
+
+struct Live<'a> {
+    options: &'a LiveOptions,
+    progress: Progress,
+    measurement: Measurement,
+}
+
+impl Live<'_> {
+    /// One link: cubic, bbr, the pair.
+    fn alone(&mut self, cell: &Cell) -> Result<(), LabError> {
+        let mut lab = self.lab(&cell.words())?;
+        let warm_up_s = cell.warm_up_s();
+        let seconds = warm_up_s + self.options.seconds;
+        let mut best = 0f64;
+        for controller in KERNEL {
+            let flow = Flow::new(Way::Tunnel, controller, 0, seconds);
+            let mbit = self.one(&lab, cell, controller, flow, warm_up_s)?;
+            best = best.max(mbit.unwrap_or(0.0));
+            if controller == "cubic" {
+                cell.note_cubic(mbit);
+            }
+        }
+        lab.gateways_up(&GatewayOverrides::default())?;
+        let flow = Flow::new(Way::Tunnel, "cubic", 0, seconds);
+        let Some(mbit) = self.one(&lab, cell, "farhaul", flow, warm_up_s)? else {
+            return lab.down();
+        };
+        let rows = &mut self.measurement.rows;
+        rows.extend(cell.verdicts(mbit, best));
+        lab.down()
+    }
+
+    /// One connection; `None` where it failed, which is a row as well.
+    fn one(
+        &mut self,
+        lab: &Lab,
+        cell: &Cell,
+        config: &str,
+        flow: Flow,
+        warm_up_s: u64,
+    ) -> Result<Option<f64>, LabError> {
+        self.check_stop()?;
+        self.progress.begin(&format!("{}: {config}", cell.name()));
+        let end_s = flow.seconds;
+        let result = run_flows(lab, &[flow], &self.options.stop);
+        let outcome = match result {
+            Err(LabError::Interrupted) => return Err(LabError::Interrupted),
+            Err(error) => Err(error.to_string()),
+            Ok(flows) => flows.first().map_or(Err("no result".to_owned()), |flow| {
+                Ok((flow.mbit_per_s(warm_up_s, end_s), flow.controller.clone()))
+            }),
+        };
+        let (row, mbit) = match outcome {
+            Ok((mbit, controller)) => {
+                self.progress.end(&format!("{mbit:.2} Mbit/s"));
+                let row = Row::of(&cell.name(), config, "goodput", "Mbit/s", mbit)
+                    .limit(cell.limit_mbit())
+                    .detail("controller_of_hosts", controller);
+                (row, Some(mbit))
+            }
+            Err(error) => {
+                self.progress.end(&format!("failed: {error}"));
+                let row = Row::failed(&cell.name(), config, "goodput", "Mbit/s", error);
+                (row, None)
+            }
+        };
+        self.measurement.rows.push(row);
+        Ok(mbit)
+    }
+
+    /// One connection past the gateways beside one through them.
+    fn beside(&mut self, company: &Company) -> Result<(), LabError> {
+        self.check_stop()?;
+        self.progress.begin(&company.name());
+        let mut lab = self.lab(&company.words())?;
+        lab.gateways_up(&GatewayOverrides::sides(Company::RULE, "")?)?;
+        let (ours_s, theirs_s) = match company.first {
+            First::Ours => (0, Company::LATER_S),
+            First::Theirs => (Company::LATER_S, 0),
+        };
+        let end_s = Company::LATER_S + Company::TOGETHER_S;
+        let ours = Flow::new(Way::Tunnel, "cubic", ours_s, end_s - ours_s);
+        let theirs = Flow::new(Way::Past, company.controller, theirs_s, end_s - theirs_s);
+        let flows = run_flows(&lab, &[ours, theirs], &self.options.stop);
+        let row = match flows {
+            Err(LabError::Interrupted) => return Err(LabError::Interrupted),
+            Err(error) => {
+                self.progress.end(&format!("failed: {error}"));
+                vec![Row::failed(&company.name(), "farhaul", "share", "", error.to_string())]
+            }
+            Ok(flows) => {
+                let from_s = end_s - Company::COUNTED_S;
+                let mut mbit = [0.0; 2];
+                for (mbit, (flow, start_s)) in
+                    mbit.iter_mut().zip(flows.iter().zip([ours_s, theirs_s]))
+                {
+                    *mbit = flow.mbit_per_s(from_s - start_s, end_s - start_s);
+                }
+                let [ours, theirs] = mbit;
+                let share = ours / (ours + theirs);
+                self.progress.end(&format!("share {share:.2}"));
+                company.verdicts(ours, theirs)
+            }
+        };
+        self.measurement.rows.extend(row);
+        lab.down()
+    }
+
+    fn lab(&self, words: &str) -> Result<Lab, LabError> {
+        let mut options = LabOptions::new(&self.options.name, &self.options.program);
+        options.link = Some(words.to_owned());
+        options.seed = self.options.seed;
+        let mut lab = Lab::up(&options)?;
+        lab.interrupt_by(Arc::clone(&self.options.stop));
+        Ok(lab)
+    }
+
+    fn check_stop(&self) -> Result<(), LabError> {
+        match self.options.stop.load(Ordering::Relaxed) {
+            true => Err(LabError::Interrupted),
+            false => Ok(()),
+        }
+    }
+}
