@@ -97,7 +97,8 @@ impl Company {
     /// Connections to this port go past the gateways.
     pub(super) const PAST_PORT: u16 = 5301;
     /// How that is said to the client's gateway.
-    pub(super) const RULE: &str = "[[rule]]\nname = 'past'\nmatch = { port = [5301] }\noptimise = 'direct'\n";
+    pub(super) const RULE: &str =
+        "[[rule]]\nname = 'past'\nmatch = { port = [5301] }\noptimise = 'direct'\n";
     /// How much later the second one starts.
     pub(super) const LATER_S: u64 = 10;
     /// How long both run.
@@ -154,8 +155,14 @@ mod tests {
         assert_eq!(names.len(), 12);
         assert!(names.contains(&"51.84M/100ms/1%".to_owned()));
         assert_eq!(Company::all().count(), 8);
-        for words in Cell::all().map(|c| c.words()).chain(Company::all().map(|c| c.words())) {
-            assert!(words.parse::<farhaul_link::LinkProfile>().is_ok(), "{words}");
+        for words in Cell::all()
+            .map(|c| c.words())
+            .chain(Company::all().map(|c| c.words()))
+        {
+            assert!(
+                words.parse::<farhaul_link::LinkProfile>().is_ok(),
+                "{words}"
+            );
         }
     }
 
@@ -165,7 +172,10 @@ mod tests {
         let asked = |name: &str| {
             let cell = cell(name);
             cell.note_cubic(Some(1.0));
-            cell.verdicts(20.0, 19.0).iter().map(|row| row.target).collect::<Vec<_>>()
+            cell.verdicts(20.0, 19.0)
+                .iter()
+                .map(|row| row.target)
+                .collect::<Vec<_>>()
         };
         assert_eq!(asked("51.84M/100ms/1%"), [Some(0.98), Some(10.0)]);
         assert_eq!(asked("51.84M/100ms/0%"), [Some(0.98), None]);

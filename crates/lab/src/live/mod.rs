@@ -56,7 +56,9 @@ pub fn run(options: &LiveOptions) -> Result<Measurement, LabError> {
         name.contains(only)
     };
     let cells: Vec<_> = Cell::all().filter(|cell| is_wanted(&cell.name())).collect();
-    let company: Vec<_> = Company::all().filter(|one| is_wanted(&one.name())).collect();
+    let company: Vec<_> = Company::all()
+        .filter(|one| is_wanted(&one.name()))
+        .collect();
     let mut live = Live {
         options,
         progress: Progress::new(cells.len() * 3 + company.len()),
@@ -168,7 +170,13 @@ impl Live<'_> {
             Err(LabError::Interrupted) => return Err(LabError::Interrupted),
             Err(error) => {
                 self.progress.end(&format!("failed: {error}"));
-                vec![Row::failed(&company.name(), "farhaul", "share", "", error.to_string())]
+                vec![Row::failed(
+                    &company.name(),
+                    "farhaul",
+                    "share",
+                    "",
+                    error.to_string(),
+                )]
             }
             Ok(flows) => {
                 let from_s = end_s - Company::COUNTED_S;

@@ -5,7 +5,15 @@ use crate::table::{Cell, Mark, Table};
 
 /// Every row, with what was asked of it.
 pub fn table(document: &Measurement) -> Table {
-    let mut table = Table::new(["link", "by", "metric", "value", "of the limit", "target", "holds"]);
+    let mut table = Table::new([
+        "link",
+        "by",
+        "metric",
+        "value",
+        "of the limit",
+        "target",
+        "holds",
+    ]);
     for row in &document.rows {
         table.row(vec![
             row.scenario.clone().into(),
