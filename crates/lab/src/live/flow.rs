@@ -113,7 +113,9 @@ pub(super) fn run_flows(
     for flow in flows {
         let port = flow.port();
         let mut command = server.command("iperf3");
-        command.args(["-s", "-1", "-J", "-p", &port.to_string()]);
+        command
+            .args(["-s", "-1", "-J", "-B", &SERVER.to_string()])
+            .args(["-p", &port.to_string()]);
         let mut running = Running::start(&mut command)?;
         wait_listening(&server, port, &mut running)?;
         servers.push(running);
