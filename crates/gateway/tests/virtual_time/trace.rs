@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farhaul_gateway::session::SessionStats;
+use farhaul_tunnel::PathView;
 use tokio::time::{Instant, sleep_until};
 
 use super::network::{Ledger, Network, Way};
@@ -19,6 +20,8 @@ pub struct Sample {
     pub ledger: Ledger,
     /// The sender's own figures.
     pub sender: SessionStats,
+    /// What the sender's controller believes.
+    pub path: Option<PathView>,
     /// Longest wait in the queue within the last second, ns.
     pub peak_ns: u64,
 }
@@ -82,6 +85,7 @@ fn sample(network: &Arc<Network>, tunnel: &Tunnel) -> Sample {
         received_bytes: tunnel.far.services.bytes(),
         ledger: network.ledger(Way::Forward),
         sender: tunnel.near.session.stats(),
+        path: tunnel.near.session.path(),
         peak_ns: network.take_peak_ns(Way::Forward),
     }
 }
@@ -91,41 +95,42 @@ fn mean_wait_ms(from: &Ledger, to: &Ledger) -> f64 {
     (to.waited_ns - from.waited_ns) as f64 / 1e6 / packets.max(1) as f64
 }
 
-/// One line per second.
+const HEAD: &str = "   s   goodput      sent  queue ms   peak ms   rtt ms   cwnd kB   lost \
+    dropped on wire  estimate  phase";
+
+/// One line per second. Goodput, what was sent (frames that came to the
+/// bottleneck) and the controller's estimate (UDP payload) are in Mbit/s.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:>4} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>6} {:>7} {:>7}",
-            "s",
-            "goodput",
-            "sent",
-            "queue ms",
-            "peak ms",
-            "rtt ms",
-            "cwnd kB",
-            "lost",
-            "dropped",
-            "on wire"
-        )?;
+        writeln!(f, "{HEAD}")?;
         for (at, pair) in self.0.windows(2).enumerate() {
             let [from, to] = pair else { continue };
-            let (was, is) = (&from.ledger.stats, &to.ledger.stats);
-            writeln!(
-                f,
-                "{:>4} {:>9.3} {:>9.3} {:>9.2} {:>9.2} {:>8.1} {:>9.1} {:>6} {:>7} {:>7}",
-                at + 1,
-                (to.received_bytes - from.received_bytes) as f64 * 8e-6,
-                (is.bytes_in - was.bytes_in) as f64 * 8e-6,
-                mean_wait_ms(&from.ledger, &to.ledger),
-                to.peak_ns as f64 / 1e6,
-                to.sender.rtt.as_secs_f64() * 1e3,
-                to.sender.window_bytes as f64 / 1e3,
-                to.sender.packets_lost - from.sender.packets_lost,
-                is.drops.queue - was.drops.queue,
-                is.drops.loss - was.drops.loss,
-            )?;
+            write_second(f, at + 1, from, to)?;
         }
         Ok(())
     }
+}
+
+fn write_second(
+    f: &mut fmt::Formatter<'_>,
+    second: usize,
+    from: &Sample,
+    to: &Sample,
+) -> fmt::Result {
+    let (was, is) = (&from.ledger.stats, &to.ledger.stats);
+    writeln!(
+        f,
+        "{second:>4} {:>9.3} {:>9.3} {:>9.2} {:>9.2} {:>8.1} {:>9.1} {:>6} {:>7} {:>7} {:>9.3}  {}",
+        (to.received_bytes - from.received_bytes) as f64 * 8e-6,
+        (is.bytes_in - was.bytes_in) as f64 * 8e-6,
+        mean_wait_ms(&from.ledger, &to.ledger),
+        to.peak_ns as f64 / 1e6,
+        to.sender.rtt.as_secs_f64() * 1e3,
+        to.sender.window_bytes as f64 / 1e3,
+        to.sender.packets_lost - from.sender.packets_lost,
+        is.drops.queue - was.drops.queue,
+        is.drops.loss - was.drops.loss,
+        to.path.map_or(0.0, |path| path.rate * 8e-6),
+        to.path.map_or("", |path| path.phase),
+    )
 }
