@@ -53,7 +53,19 @@ impl Echoes {
         interval: Duration,
         seed: u64,
     ) -> Result<Arc<Self>, String> {
-        let request = services::request(ECHO, port, Class::Interactive);
+        Self::start_as(network, tunnel, port, Class::Interactive, interval, seed)
+    }
+
+    /// The same as another class.
+    pub fn start_as(
+        network: &Arc<Network>,
+        tunnel: &Tunnel,
+        port: u16,
+        class: Class,
+        interval: Duration,
+        seed: u64,
+    ) -> Result<Arc<Self>, String> {
+        let request = services::request(ECHO, port, class);
         let flow = tunnel.near.session.open(request);
         let flow = Arc::new(flow.map_err(|error| error.to_string())?);
         let echoes = Arc::new(Self::default());

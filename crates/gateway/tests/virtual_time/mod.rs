@@ -15,6 +15,7 @@
 //! | `echo` | a person typing: 64 bytes now and then |
 //! | `load` | bulk and echo at once: goodput, queue and delay of one cell |
 //! | `requests` | requests beside bulk, with error correction and without |
+//! | `classes` | what each class gets of a full link, and what `auto` does |
 //! | `transfer` | one transfer from its first byte to its end |
 //! | `changes` | bulk over a link that becomes another one |
 //! | `company`, `cubic` | several flows in a tunnel, several tunnels on a link, a TCP flow beside one |
@@ -32,6 +33,7 @@
 pub mod ceiling;
 pub mod cell;
 pub mod changes;
+pub mod classes;
 pub mod clock;
 pub mod company;
 pub mod cubic;

@@ -11,7 +11,7 @@ use super::company::First;
 use super::figure::Figure;
 use super::trace::Trace;
 use super::transfer::{self, Past};
-use super::{changes, company, load, requests};
+use super::{changes, classes, company, load, requests};
 
 /// What one run of a job has shown.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,6 +105,7 @@ pub fn jobs() -> Vec<Job> {
     jobs.extend(cubic_jobs());
     jobs.extend(change_jobs());
     jobs.extend(requests::jobs());
+    jobs.extend(classes::jobs());
     jobs
 }
 

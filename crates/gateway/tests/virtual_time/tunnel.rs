@@ -218,11 +218,22 @@ impl Tunnel {
     /// Starts a flow from `from` to the other end that sends as fast as it
     /// may: for ever, or `bytes` and a clean end.
     pub fn bulk(&self, from: Way, port: u16, bytes: Option<u64>) -> Result<Arc<Received>, String> {
+        self.bulk_as(from, port, Class::Bulk, bytes)
+    }
+
+    /// The same as another class.
+    pub fn bulk_as(
+        &self,
+        from: Way,
+        port: u16,
+        class: Class,
+        bytes: Option<u64>,
+    ) -> Result<Arc<Received>, String> {
         let (from, to) = match from {
             Way::Forward => (&self.near, &self.far),
             Way::Backward => (&self.far, &self.near),
         };
-        let request = services::request(DISCARD, port, Class::Bulk);
+        let request = services::request(DISCARD, port, class);
         let flow = from
             .session
             .open(request)
