@@ -14,6 +14,9 @@ fn main() {
     if args.first().is_some_and(|a| a == "matrix") {
         return matrix(&args[1..]);
     }
+    if args.first().is_some_and(|a| a == "outage") {
+        return outage(&args[1]);
+    }
     if args.first().is_some_and(|a| a == "start") {
         return start();
     }
@@ -196,5 +199,42 @@ fn start() {
             "{words:50} 4 MB {small:.2} s, start costs {lost:.2} s, drops {}",
             world.drops()
         );
+    }
+}
+
+/// The link loses everything from second 10 to second 15: `controller outage LINK`.
+fn outage(words: &str) {
+    let link: LinkProfile = words.parse().unwrap();
+    let dead: LinkProfile = format!("{words} loss 100%").parse().unwrap();
+    let limit = link.forward.rate.unwrap().bit_per_s() as f64 / 8.0 * 1472.0 / 1514.0;
+    let mut world = World::new(&link, 7);
+    let settings = PathSettings {
+        header_bytes: 42,
+        ..PathSettings::default()
+    };
+    let flow = world.add(Sender::farhaul(settings), 0, u64::MAX, 0);
+    let mut before = 0;
+    for tick in 1..=60u64 {
+        world.run_until(tick * 500_000_000);
+        if tick == 20 {
+            world.set_link(&dead);
+        } else if tick == 30 {
+            world.set_link(&link);
+        }
+        let bytes = world.received_bytes(flow);
+        let v = world.sender(flow).controller().unwrap();
+        let (view, pace, window) = (v.view(), v.pace() / limit, v.window_bytes() / 1472);
+        println!(
+            "{:4.1} s got {:.2} {} est {:.3} pace {pace:.3} window {window} q {:.0} base {:.0} jit {:.0} p {:.3}",
+            tick as f64 / 2.0,
+            (bytes - before) as f64 * 2.0 / limit,
+            view.phase,
+            view.rate / limit,
+            view.queue * 1e3,
+            view.base_rtt_ns as f64 / 1e6,
+            view.jitter * 1e3,
+            view.loss,
+        );
+        before = bytes;
     }
 }

@@ -128,6 +128,24 @@ fn a_longer_route_is_not_a_queue() {
 }
 
 #[test]
+fn an_outage_is_no_news_about_the_path() {
+    for words in [
+        "rate 51.84mbit delay 30ms queue 100ms",
+        "rate 1.544mbit delay 100ms loss 1% queue 100ms",
+    ] {
+        let link = link(words);
+        let mut world = World::new(&link, 3);
+        let flow = world.add(Sender::farhaul(untold()), 0, u64::MAX, 0);
+        world.run_until(10 * S);
+        world.set_link(&self::link(&format!("{words} loss 100%")));
+        world.run_until(15 * S);
+        world.set_link(&link);
+        let (share, _) = measure(&mut world, flow, limit(&link), 17, 22);
+        assert!(share > 0.9, "{words}: {share:.3}");
+    }
+}
+
+#[test]
 fn two_tunnels_share_a_link() {
     let link = link("rate 51.84mbit delay 30ms queue 100ms");
     let mut world = World::new(&link, 3);

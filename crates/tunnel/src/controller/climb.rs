@@ -40,6 +40,10 @@ impl Climb {
         }
     }
 
+    pub(super) fn remembered(&self) -> Option<PathMemory> {
+        self.remembered
+    }
+
     /// Seconds of a cohort.
     pub(super) fn span(&self, delay: &Delay) -> f64 {
         let rtt = delay.base_ns() as f64 / 1e9;

@@ -106,6 +106,8 @@ pub struct Controller {
     /// Packet number and round trip of the newest packet of the acknowledgement being handled.
     batch: Option<(u64, u64)>,
     in_flight_bytes: f64,
+    /// When the first packet since the last acknowledgement was sent.
+    waiting_since_ns: Option<u64>,
     /// Rate of the newest cohort that was not limited by the application, bytes per second.
     latest: f64,
     is_limited: bool,
@@ -138,6 +140,7 @@ impl Controller {
             round_end_pn: 0,
             batch: None,
             in_flight_bytes: 0.0,
+            waiting_since_ns: None,
             latest: 0.0,
             is_limited: true,
             pace: 0.0,
@@ -166,6 +169,7 @@ impl Controller {
             self.cohorts.begin(pn, self.purpose(), self.pace);
         }
         self.next_pn = self.next_pn.max(pn + 1);
+        self.waiting_since_ns.get_or_insert(now_ns);
         self.cohorts.handle_sent(now_ns, bytes as f64);
         self.advance(now_ns);
     }
@@ -184,6 +188,13 @@ impl Controller {
     pub fn handle_ack_end(&mut self, now_ns: u64, in_flight_bytes: u64, is_limited: bool) {
         self.in_flight_bytes = in_flight_bytes as f64;
         self.is_limited = is_limited;
+        let waited_ns = self
+            .waiting_since_ns
+            .take()
+            .map(|at| now_ns.saturating_sub(at));
+        if waited_ns.is_some_and(|waited_ns| waited_ns > self.outage_ns()) {
+            return self.resume(now_ns);
+        }
         if is_limited {
             self.cohorts.handle_limited();
         }
@@ -327,6 +338,28 @@ impl Controller {
         self.delay.recent_ns() as f64 / 1e9
     }
 
+    /// Longer without an acknowledgement and the link was down.
+    fn outage_ns(&self) -> u64 {
+        (4 * self.delay.base_ns()).max(1_000_000_000)
+    }
+
+    /// The link was down. What was on its way says nothing about the path; what was known before
+    /// probably still holds, and is tried as by a new tunnel.
+    fn resume(&mut self, now_ns: u64) {
+        self.batch = None;
+        self.cohorts = Cohorts::default();
+        self.loss.forget_cruise();
+        let memory = self.memory().or(match &self.phase {
+            Phase::Climb(climb) => climb.remembered(),
+            _ => None,
+        });
+        if self.settings.is_owned && self.rate_max().is_some() {
+            return self.enter(Phase::Cruise(now_ns));
+        }
+        self.rate = RateFilter::default();
+        self.enter(Phase::Climb(Climb::new(memory)));
+    }
+
     fn handle_round(&mut self, now_ns: u64) {
         let window_ns = (self.cohort_span() * 1e9) as u64;
         self.delay.handle_round(window_ns);
@@ -381,7 +414,9 @@ impl Controller {
     fn give_way(&mut self) {
         self.loss.forget_cruise();
         let rate = self.rate_or_pace();
-        self.rate.set(self.latest.min(rate) * 0.85);
+        // Never at one stroke: what arrived last may be an accident.
+        self.rate
+            .set((self.latest.min(rate) * 0.85).max(0.5 * rate));
     }
 
     /// Purpose of what is sent now.
@@ -451,8 +486,9 @@ impl Controller {
             Phase::Compete(compete) => compete.pace(self.rtt()),
         };
         let max = self.rate_max().unwrap_or(f64::MAX);
-        // Two packets a second keep a path alive that delivered nothing for a while.
-        self.pace = pace.min(max).max(2.0 * self.mtu_bytes);
+        // Two packets a round trip go whatever was found out: less, and a mistake would last.
+        let least = 2.0 * self.mtu_bytes / self.rtt().max(0.1);
+        self.pace = pace.min(max).max(least);
     }
 
     fn cruise_gain(&self) -> f64 {

@@ -8,6 +8,8 @@ use super::compete::Compete;
 use super::{Controller, Phase};
 
 const YIELD_GAIN: f64 = 0.7;
+/// The rate is not cut further than this at once: what arrived last may be an accident.
+const LEAST_STEP: f64 = 0.3;
 /// A queue that stands is more than this beyond twice the threshold, s.
 const STANDING: f64 = 0.012;
 /// Queue in thresholds above which nothing is probed.
@@ -86,7 +88,9 @@ impl Controller {
         let rtt_ns = self.delay.recent_ns();
         let drain_ns = (queue / (1.0 - YIELD_GAIN) * 1e9) as u64;
         let rate = match self.latest > 0.0 {
-            true => self.latest.min(self.rate_or_pace()),
+            true => self
+                .latest
+                .clamp(LEAST_STEP * self.rate_or_pace(), self.rate_or_pace()),
             false => self.rate_or_pace(),
         };
         let test = Yield {
