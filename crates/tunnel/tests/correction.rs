@@ -104,11 +104,17 @@ fn a_flow_that_has_become_bulk_is_not_marked_any_more() {
 #[test]
 fn opens_and_answers_are_marked_pings_are_not() {
     let (mut near, mut far) = pair(FEATURE_FEC);
-    near.open(request(Class::Bulk, Correction::Off)).unwrap();
+    near.open(request(Class::Bulk, Correction::Auto)).unwrap();
     assert!(
         carry(&mut near, &mut far)
             .iter()
             .any(|frame| frame.is_protected)
+    );
+    near.open(request(Class::Bulk, Correction::Off)).unwrap();
+    assert!(
+        carry(&mut near, &mut far)
+            .iter()
+            .all(|frame| !frame.is_protected)
     );
     near.ping();
     assert!(

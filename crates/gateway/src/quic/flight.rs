@@ -9,7 +9,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use noq::congestion::{Controller, ControllerFactory, ControllerMetrics};
@@ -24,6 +24,8 @@ pub struct Flight {
     in_flight_bytes: AtomicU64,
     sent_bytes: AtomicU64,
     pacing_bytes_s: AtomicU64,
+    /// Share of the rate that QUIC does not get, in millionths.
+    reserved_ppm: AtomicU32,
     /// Count of `sent_bytes` at which the waiter is woken.
     wake_at_bytes: AtomicU64,
     moved: Notify,
@@ -35,6 +37,7 @@ impl Default for Flight {
             in_flight_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             pacing_bytes_s: AtomicU64::new(0),
+            reserved_ppm: AtomicU32::new(0),
             wake_at_bytes: AtomicU64::new(u64::MAX),
             moved: Notify::new(),
         }
@@ -75,6 +78,19 @@ impl Flight {
     /// sent has been answered. One waiter.
     pub async fn moved(&self) {
         self.moved.notified().await;
+    }
+
+    /// From now on this share of the controller's rate, 0 to 1, is for what is
+    /// sent beside QUIC: repairs come out of the same rate.
+    pub fn reserve(&self, share: f64) {
+        let ppm = (share.clamp(0.0, 0.5) * 1e6) as u32;
+        self.reserved_ppm.store(ppm, Ordering::Relaxed);
+    }
+
+    /// What of a rate is left for QUIC.
+    fn left_of(&self, rate_bytes_s: u64) -> u64 {
+        let reserved_ppm = self.reserved_ppm.load(Ordering::Relaxed);
+        rate_bytes_s - rate_bytes_s / 1_000_000 * u64::from(reserved_ppm)
     }
 
     fn sent(&self, bytes: u64) {
@@ -219,7 +235,8 @@ impl Controller for Watched {
 
     /// Asked by the stack before every packet that is paced.
     fn metrics(&self) -> ControllerMetrics {
-        let metrics = self.inner.metrics();
+        let mut metrics = self.inner.metrics();
+        metrics.pacing_rate = metrics.pacing_rate.map(|rate| self.flight.left_of(rate));
         let pacing_bytes_s = metrics.pacing_rate.unwrap_or(0);
         self.flight
             .pacing_bytes_s
@@ -290,6 +307,16 @@ mod tests {
         assert!(!flight.wake_at(3000), "that was sent already");
         controller.on_end_acks(now, 0, true, Some(1));
         flight.moved().await;
+    }
+
+    #[test]
+    fn what_is_reserved_is_taken_from_the_rate() {
+        let flight = Flight::default();
+        assert_eq!(flight.left_of(10_000_000), 10_000_000);
+        flight.reserve(0.02);
+        assert_eq!(flight.left_of(10_000_000), 9_800_000);
+        flight.reserve(7.0);
+        assert_eq!(flight.left_of(10_000_000), 5_000_000, "half at most");
     }
 
     #[test]

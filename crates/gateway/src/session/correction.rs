@@ -1,17 +1,23 @@
 //! Keeps the error correction of a tunnel informed: of the loss that QUIC still
-//! sees, of the round trip, of the peer's address; and sends its reports.
+//! sees, of the round trip, of the peer's address; sends its reports; and takes
+//! what repairs need from QUIC's rate.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Session;
 use crate::quic::fec::{Channel, Channels, Wire};
+use crate::quic::flight::Flight;
 
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Of QUIC's rate at most this share is kept for repairs. More of them there
+/// are only where there is no bulk, and then the rate is not used up.
+const RESERVED_MAX: f64 = 0.1;
 
 pub(super) async fn run(session: Arc<Session>, channels: Arc<Channels>, channel: Arc<Channel>) {
     let mut tick = tokio::time::interval(INTERVAL);
     let mut known = None;
+    let mut flight = Flight::of(&session.connection);
     while !session.is_over() {
         tick.tick().await;
         let address = session.address();
@@ -21,10 +27,14 @@ pub(super) async fn run(session: Arc<Session>, channels: Arc<Channels>, channel:
         // A peer behind a translator may appear elsewhere (RFC 9000 section 9).
         if known.is_some() && known != address {
             channels.attach(&channel, remote);
+            flight = Flight::of(&session.connection);
         }
         known = address;
         if let Some(report) = channel.tick(wire(&session)) {
             channels.send(remote, &report).await;
+        }
+        if let Some(flight) = &flight {
+            flight.reserve(channel.figures().share.min(RESERVED_MAX));
         }
     }
     channels.close(&channel);

@@ -10,7 +10,7 @@ use farhaul_gateway::session::Session;
 use farhaul_tunnel::{Class, FEATURE_FEC};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::cell::Cell;
+use super::cell::{Cell, Knowledge};
 use super::clock;
 use super::figure::Figure;
 use super::network::{Network, Way};
@@ -60,17 +60,28 @@ impl Requests {
 }
 
 /// Bulk and requests on one link.
-pub fn run(cell: &Cell, features: u64, seed: u64) -> Result<Requests, String> {
+pub fn run(
+    cell: &Cell,
+    knowledge: Knowledge,
+    features: u64,
+    seed: u64,
+) -> Result<Requests, String> {
+    let told = knowledge.of(cell);
     let limit = Duration::from_secs(WARM_UP_S + MEASURED_S + 60);
     clock::run(cell.link.clone(), seed, limit, |network| {
-        requests(network, features, seed)
+        requests(network, features, told, seed)
     })
 }
 
 /// The near side sends bulk; the far side asks it for answers, which go the
 /// same way.
-async fn requests(network: Arc<Network>, features: u64, seed: u64) -> Result<Requests, String> {
-    let pair = Pair::offering(features, &network, 1, 0, None, seed)?;
+async fn requests(
+    network: Arc<Network>,
+    features: u64,
+    told: Option<u64>,
+    seed: u64,
+) -> Result<Requests, String> {
+    let pair = Pair::offering([features; 2], &network, 1, 0, told, seed)?;
     let tunnel = pair.dial().await?;
     tunnel.bulk(Way::Forward, BULK_PORT, None)?;
     let took_ms = Arc::new(Mutex::new([Vec::new(), Vec::new()]));
@@ -137,21 +148,22 @@ const LOSSES: [(&str, &str); 7] = [
 
 /// A job for each loss.
 pub fn jobs() -> Vec<Job> {
-    LOSSES.map(|(name, loss)| job(name, loss)).into()
+    let both = |(name, loss)| Knowledge::BOTH.map(|knowledge| job(name, loss, knowledge));
+    LOSSES.into_iter().flat_map(both).collect()
 }
 
-fn job(name: &str, loss: &str) -> Job {
+fn job(name: &str, loss: &str, knowledge: Knowledge) -> Job {
     let words = format!("rate 51.84mbit delay 30ms queue 100ms {loss}");
     let cell = Cell::new(format!("51.84M/30ms/{name}"), words);
     let seconds = 2 * (WARM_UP_S + MEASURED_S);
     Job::new(
         cell.name.clone(),
-        "untold",
+        knowledge.name(),
         "fec",
         cell.rate_bit_per_s() * seconds as f64,
         move |seed| {
-            let off = run(&cell, 0, seed)?;
-            let on = run(&cell, FEATURE_FEC, seed)?;
+            let off = run(&cell, knowledge, 0, seed)?;
+            let on = run(&cell, knowledge, FEATURE_FEC, seed)?;
             Ok(Outcome {
                 figures: figures(&cell, &off, &on),
                 trace: on.trace,

@@ -137,12 +137,12 @@ impl Pair {
         told: Option<u64>,
         seed: u64,
     ) -> Result<Self, String> {
-        Self::offering(FEATURE_FEC, network, number, access_ns, told, seed)
+        Self::offering([FEATURE_FEC; 2], network, number, access_ns, told, seed)
     }
 
-    /// The same, with these features only.
+    /// The same, the sides with these features.
     pub fn offering(
-        features: u64,
+        features: [u64; 2],
         network: &Arc<Network>,
         number: u8,
         access_ns: u64,
@@ -151,7 +151,7 @@ impl Pair {
     ) -> Result<Self, String> {
         let mut near = Gateway::new(network, Way::Forward, number, 0, seed)?;
         let mut far = Gateway::new(network, Way::Backward, number, access_ns, seed)?;
-        (near.features, far.features) = (features, features);
+        [near.features, far.features] = features;
         (near.told, far.told) = (told, told);
         Ok(Self {
             near: Arc::new(near),

@@ -109,7 +109,10 @@ impl Mux {
             return Some(Transmit::control(&Frame::Drain, None, 0));
         }
         while let Some(control) = self.schedule.pop_control() {
-            if let Some(transmit) = self.control_frame(control) {
+            if let Some(mut transmit) = self.control_frame(control) {
+                let flow = transmit.flow.and_then(|id| self.flows.get(&id));
+                let is_off = flow.is_some_and(|flow| flow.correction == Correction::Off);
+                transmit.is_protected &= !is_off;
                 return Some(transmit);
             }
         }
