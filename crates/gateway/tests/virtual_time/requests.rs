@@ -22,12 +22,12 @@ use super::tunnel::Pair;
 
 /// Sizes of answers, asked for in turn.
 pub const ANSWERS_BYTES: [usize; 2] = [10_000, 64 << 10];
-/// Requests per second, both sizes together: under 2 % of the link.
-const REQUESTS_PER_S: f64 = 2.5;
+/// Requests per second, both sizes together: 2.5 % of the link.
+const REQUESTS_PER_S: f64 = 4.0;
 const BULK_PORT: u16 = 40_000;
 /// Not measured at the start.
 const WARM_UP_S: u64 = 15;
-const MEASURED_S: u64 = 480;
+const MEASURED_S: u64 = 300;
 
 /// What one run has shown.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,8 +1,8 @@
 //! How much is repaired: from the loss there is before repair, and never much.
 //!
 //! * The loss is that of the wire: what the transport still counts lost and what was recovered,
-//!   over the last ten thousand packets. It is learnt only while the queue is short: loss that
-//!   comes with delay is a full queue, and repairs would make it fuller.
+//!   over the last ten thousand packets. It is learnt only while the queue is short and was: loss
+//!   that comes with delay is a full queue, and repairs would make it fuller.
 //! * A burst of datagrams gets repairs for the mean loss and four standard deviations more, with
 //!   the variance that losses in bursts of the usual length have. Below [`LOSS_OFF`] it gets none.
 //! * Repairs may use a quarter of the bytes they protect and one byte of 200 of all that is sent,
@@ -32,6 +32,8 @@ const HALF_LIFE_S: f64 = 20.0;
 const LOSSES_MIN: f64 = 2.0;
 /// Round trips this much above the shortest mean a queue, nanoseconds.
 const QUEUE_NS_MIN: u64 = 25_000_000;
+/// A transport takes a packet for lost up to this long after two round trips, nanoseconds.
+const LATENESS_NS: u64 = 200_000_000;
 /// The shortest round trip is forgotten after one to two of these, nanoseconds.
 const RTT_WINDOW_NS: u64 = 15_000_000_000;
 /// Runs of losses from which their mean length is believed.
@@ -70,6 +72,8 @@ pub struct Adaptation {
     /// Shortest round trip of this window and of the one before.
     rtt_ns: [u64; 2],
     rtt_window_ns: u64,
+    /// Losses counted until then may be those of a full queue.
+    queue_until_ns: u64,
     is_on: bool,
     is_congested: bool,
     saved_bytes: f64,
@@ -85,6 +89,7 @@ impl Default for Adaptation {
             runs: 0.0,
             rtt_ns: [u64::MAX; 2],
             rtt_window_ns: 0,
+            queue_until_ns: 0,
             is_on: false,
             is_congested: false,
             saved_bytes: SAVED_BYTES_MAX / 2.0,
@@ -105,8 +110,11 @@ impl Adaptation {
             grown(now.missing, before.missing),
             grown(now.runs, before.runs),
         );
-        let has_queue = self.queue_ns(&now) > self.queue_ns_max();
-        if has_queue {
+        if self.queue_ns(&now) > self.queue_ns_max() {
+            // What is dropped now is missed a round trip later.
+            self.queue_until_ns = now.now_ns.saturating_add(2 * now.rtt_ns) + LATENESS_NS;
+        }
+        if now.now_ns < self.queue_until_ns {
             self.is_congested = lost > 3.0 + 2.0 * self.loss() * sent;
         } else {
             self.is_congested = false;
@@ -295,6 +303,23 @@ mod tests {
         assert!(!adaptation.is_on(), "much more loss, and delay with it");
         run(&mut adaptation, 0.01, 62);
         assert!(adaptation.is_on());
+    }
+
+    #[test]
+    fn drops_that_are_missed_after_the_queue_has_drained_are_congestion_too() {
+        let mut adaptation = Adaptation::default();
+        run(&mut adaptation, 0.0, 60);
+        let mut now = adaptation.last;
+        for (lost, rtt_ms) in [(0, 160), (0, 160), (500, 70), (300, 60), (0, 60)] {
+            now.now_ns += 100 * MS;
+            now.sent += 1000;
+            now.lost += lost;
+            now.rtt_ns = rtt_ms * MS;
+            adaptation.observe(now);
+        }
+        run(&mut adaptation, 0.0, 60);
+        assert!(!adaptation.is_on());
+        assert_eq!(adaptation.loss(), 0.0);
     }
 
     #[test]
