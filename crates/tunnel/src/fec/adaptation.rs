@@ -5,8 +5,8 @@
 //!   that comes with delay is a full queue, and repairs would make it fuller.
 //! * A burst of datagrams gets repairs for the mean loss and four standard deviations more, with
 //!   the variance that losses in bursts of the usual length have. Below [`LOSS_OFF`] it gets none.
-//! * Repairs may use a quarter of the bytes they protect and one byte of 200 of all that is sent,
-//!   so a link filled with bulk loses half a percent to them whatever the windows ask for.
+//! * Repairs may use a quarter of the bytes they protect and three bytes of 1000 of all that is
+//!   sent, so bulk loses at most that to them, whatever the bursts ask for.
 
 /// Loss from which repairs are sent.
 pub const LOSS_ON: f64 = 0.0008;
@@ -19,7 +19,7 @@ const LOSS_MAX: f64 = 0.25;
 /// Repair bytes earned by each protected byte.
 const EARNED_PROTECTED: f64 = 0.25;
 /// Repair bytes earned by each byte sent, protected or not.
-const EARNED_ANY: f64 = 0.005;
+const EARNED_ANY: f64 = 0.003;
 /// Repair bytes earned by a second, so that single keystrokes can be repaired.
 const EARNED_SECOND: f64 = 2_000.0;
 /// What can be saved up, bytes: the repairs of some requests.
