@@ -394,16 +394,3 @@ fn table_of_the_wx_study_s_cells() {
 }
 
 const LOSSES: [&str; 5] = ["0.1%", "0.5%", "1%", "5%", "10%"];
-
-/// What the page about the study rests on.
-#[test]
-fn parity_that_comes_too_late_gains_nothing_and_parity_in_time_much() {
-    for (one_way, loss) in [("250ms", "1%"), ("0ms", "5%")] {
-        let words = words(one_way, loss);
-        let [none, late, .., in_order] =
-            settings(true).map(|setting| run(&words, setting, 100, 1).0);
-        let gain = late / none;
-        assert!((0.8..1.25).contains(&gain), "{words}: {gain}");
-        assert!(in_order > 2.0 * none, "{words}: {none} and {in_order} kB/s");
-    }
-}
