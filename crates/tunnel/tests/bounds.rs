@@ -391,16 +391,22 @@ fn writers_that_wait_for_writable_always_get_on() {
     panic!("writers wait for ever: {left:?} {waits:?}");
 }
 
-#[test]
-fn invariant_5_a_gap_in_a_flow_that_is_read_lets_its_window_grow_to_its_bounds_only() {
-    let limits = small_limits();
+/// A machine whose peer has said hello and asks for at most `flows_max` flows.
+fn greeted(limits: &Limits, flows_max: u64) -> Mux {
     let mut mux = Mux::new(Side::Acceptor, limits.clone(), hello(1));
     let peer = HelloFrame {
         hello: hello(2),
         flow_window_bytes: 1 << 20,
-        flows_max: 100,
+        flows_max,
     };
     mux.handle_frame(1, Frame::Hello(peer).encode()).unwrap();
+    mux
+}
+
+#[test]
+fn invariant_5_a_gap_in_a_flow_that_is_read_lets_its_window_grow_to_its_bounds_only() {
+    let limits = small_limits();
+    let mut mux = greeted(&limits, 100);
     let mut now_ns = 1;
     for flow in (0..50).map(|index| FlowId(index * 2)) {
         let request = request();
@@ -484,13 +490,7 @@ fn invariant_5_a_peer_that_advertises_absurd_windows_makes_nobody_hold_more() {
 #[test]
 fn invariant_5_frames_behind_a_gap_that_never_closes_are_bounded_by_credit() {
     let limits = small_limits();
-    let mut mux = Mux::new(Side::Acceptor, limits.clone(), hello(1));
-    let peer = HelloFrame {
-        hello: hello(2),
-        flow_window_bytes: 1 << 20,
-        flows_max: 10,
-    };
-    mux.handle_frame(1, Frame::Hello(peer).encode()).unwrap();
+    let mut mux = greeted(&limits, 10);
     let mut held = 0;
     for flow in (0..50).map(|index| FlowId(index * 2)) {
         let mut number = 2; // frame 1 and the OPEN never come

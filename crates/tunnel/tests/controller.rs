@@ -183,7 +183,6 @@ fn a_remembered_path_is_filled_at_once() {
     let remembered = PathMemory {
         rate: limit(&link),
         rtt_ns: 500_000_000,
-        loss: 0.0,
     };
     let arrived = |settings: PathSettings| {
         let mut world = World::new(&link, 3);

@@ -122,13 +122,12 @@ impl Controller for Adapter {
     fn on_end_acks(
         &mut self,
         now: Instant,
-        in_flight: u64,
+        _in_flight: u64,
         app_limited: bool,
         _largest_packet_num_acked: Option<u64>,
     ) {
         self.exchange(now);
-        self.model
-            .handle_ack_end(self.ns(now), in_flight, app_limited);
+        self.model.handle_ack_end(self.ns(now), app_limited);
     }
 
     fn on_packet_lost(&mut self, _lost_bytes: u16, pn: u64, now: Instant) {
@@ -165,7 +164,7 @@ impl Controller for Adapter {
         metrics.congestion_window = self.model.window_bytes();
         metrics.pacing_rate = Some(pace as u64);
         metrics.send_quantum = Some((pace * TRAIN.as_secs_f64()).min(TRAIN_BYTES_MAX) as u64);
-        metrics.bandwidth_estimate = Some((self.model.view().rate * 8.0) as u64);
+        metrics.bandwidth_estimate = Some((self.model.rate() * 8.0) as u64);
         metrics
     }
 

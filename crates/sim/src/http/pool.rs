@@ -88,19 +88,13 @@ impl Pool {
         bytes: u64,
         out: &mut Vec<u32>,
     ) {
-        let mut left = bytes;
-        let Some(lane) = self.lanes.get_mut(id.index()) else {
-            return;
-        };
-        while let Some((index, taken)) = lane.asked.take(&mut left) {
-            let Some(exchange) = exchanges.get_mut(index as usize) else {
-                continue;
-            };
-            exchange.delivered_bytes += taken;
-            if exchange.delivered_bytes >= u64::from(exchange.request.request_bytes) {
-                exchange.delivered_bytes = 0;
-                out.push(index);
-            }
+        if let Some(lane) = self.lanes.get_mut(id.index()) {
+            deliver(&mut lane.asked, exchanges, bytes, |index, exchange| {
+                if exchange.delivered_bytes >= u64::from(exchange.request.request_bytes) {
+                    exchange.delivered_bytes = 0;
+                    out.push(index);
+                }
+            });
         }
     }
 
@@ -139,18 +133,29 @@ impl Pool {
         bytes: u64,
         out: &mut Vec<u32>,
     ) {
-        let mut left = bytes;
-        let Some(lane) = self.lanes.get_mut(id.index()) else {
-            return;
-        };
-        while let Some((index, taken)) = lane.replying.take(&mut left) {
-            let Some(exchange) = exchanges.get_mut(index as usize) else {
-                continue;
-            };
+        if let Some(lane) = self.lanes.get_mut(id.index()) {
+            deliver(&mut lane.replying, exchanges, bytes, |index, exchange| {
+                if exchange.is_fetched() && exchange.delivered_bytes >= exchange.forwarded_bytes {
+                    out.push(index);
+                }
+            });
+        }
+    }
+}
+
+/// Bytes that arrived on a lane, told to the exchanges they belong to in the
+/// order in which they were written.
+fn deliver(
+    spans: &mut Spans,
+    exchanges: &mut [Exchange],
+    bytes: u64,
+    mut tell: impl FnMut(u32, &mut Exchange),
+) {
+    let mut left = bytes;
+    while let Some((index, taken)) = spans.take(&mut left) {
+        if let Some(exchange) = exchanges.get_mut(index as usize) {
             exchange.delivered_bytes += taken;
-            if exchange.is_fetched() && exchange.delivered_bytes >= exchange.forwarded_bytes {
-                out.push(index);
-            }
+            tell(index, exchange);
         }
     }
 }

@@ -46,7 +46,7 @@ impl Climb {
 
     /// Seconds of a cohort.
     pub(super) fn span(&self, delay: &Delay) -> f64 {
-        let rtt = delay.base_ns() as f64 / 1e9;
+        let rtt = delay.base();
         (rtt / 8.0)
             .clamp(0.005, 0.05)
             .max(1.5 * delay.jitter().min(rtt / 2.0))
@@ -61,7 +61,7 @@ impl Climb {
     }
 
     pub(super) fn pace(&self, rate: Option<f64>, delay: &Delay, mtu_bytes: f64) -> f64 {
-        let rtt = (delay.base_ns() as f64 / 1e9).max(FIRST_RTT_MIN);
+        let rtt = (delay.base()).max(FIRST_RTT_MIN);
         let first = FIRST_PACKETS * mtu_bytes / rtt;
         let first = first.max(self.jump(delay).unwrap_or(0.0));
         let most = self
@@ -93,55 +93,57 @@ impl Controller {
         if !matches!(self.phase, Phase::Climb(_)) {
             return;
         }
-        let known = self.rate.get().unwrap_or(0.0);
+        let known = self.rates.get().unwrap_or(0.0);
         if corrected > known {
-            self.rate.set(corrected);
+            self.rates.set(corrected);
         }
-        let queue = sample
-            .rtt_ns
-            .0
-            .min(sample.rtt_ns.1)
-            .saturating_sub(self.delay.base_ns());
-        let rtt = self.delay.base_ns() as f64 / 1e9;
-        let packets = 4.0 * self.mtu_bytes / corrected.max(1.0);
-        let limit = (rtt / 8.0)
-            .clamp(0.008, 0.03)
-            .max(packets)
-            .max(1.5 * self.delay.jitter().min(rtt))
-            .max(if self.delay.is_jitter_known() {
-                0.0
-            } else {
-                rtt / 3.0
-            });
-        // Jitter alone delays without slowing down.
-        let is_slowed = sample.rate < 0.9 * sample.sent_rate;
-        let is_queued = queue as f64 / 1e9 > limit && sample.rtt_ns.0 != u64::MAX && is_slowed;
-        let is_jittery = self.delay.jitter() > 0.003f64.max(0.02 * rtt);
-        let is_jitter_known = self.delay.is_jitter_known();
+        let is_queued = self.is_queued(sample, corrected);
+        let is_jittery = self.delay.jitter() > 0.003f64.max(0.02 * self.delay.base());
         let shorts_max = if is_jittery { 8 } else { 3 };
+        let is_full = !sample.is_limited;
+        let is_short =
+            self.delay.is_jitter_known() && is_full && sample.rate < 0.7 * sample.sent_rate;
         let is_max = self.is_at_max();
         let Phase::Climb(climb) = &mut self.phase else {
             return;
         };
-        let is_short =
-            is_jitter_known && !sample.is_limited && sample.rate < 0.7 * sample.sent_rate;
+        climb.is_full |= is_full;
         climb.short = if is_short { climb.short + 1 } else { 0 };
-        climb.is_full |= !sample.is_limited;
         climb.queued = if is_queued { climb.queued + 1 } else { 0 };
         // Where round trips vary, one cohort proves nothing.
         let is_queued = climb.queued > u32::from(is_jittery);
         if is_queued || is_max || climb.flat_rounds >= FLAT_ROUNDS || climb.short >= shorts_max {
             let patience_ns = self.delay.recent_ns() * 4;
-            self.rate.next_cycle();
+            self.rates.next_cycle();
             self.enter(Phase::Drain(now_ns + patience_ns));
         }
+    }
+
+    /// Whether a cohort was both delayed and slowed down; jitter alone only delays.
+    fn is_queued(&self, sample: &Sample, corrected: f64) -> bool {
+        let rtt = self.delay.base();
+        let packets = 4.0 * self.mtu_bytes / corrected.max(1.0);
+        let unknown = if self.delay.is_jitter_known() {
+            0.0
+        } else {
+            rtt / 3.0
+        };
+        let limit = (rtt / 8.0)
+            .clamp(0.008, 0.03)
+            .max(packets)
+            .max(1.5 * self.delay.jitter().min(rtt))
+            .max(unknown);
+        let least_ns = sample.rtt_ns.0.min(sample.rtt_ns.1);
+        let queue = least_ns.saturating_sub(self.delay.base_ns()) as f64 / 1e9;
+        let is_measured = sample.rtt_ns.0 != u64::MAX;
+        is_measured && queue > limit && sample.rate < 0.9 * sample.sent_rate
     }
 
     /// Something became much faster: search as at the start, from where we are.
     pub(super) fn climb_again(&mut self) {
         let mut climb = Climb::new(None);
         climb.gain = 1.6;
-        climb.best = self.rate_or_pace();
+        climb.best = self.rate();
         self.enter(Phase::Climb(climb));
     }
 }

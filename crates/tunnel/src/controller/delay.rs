@@ -132,6 +132,11 @@ impl Delay {
         self.recent.get().unwrap_or(100_000_000)
     }
 
+    /// Least round trip of the path, s.
+    pub(super) fn base(&self) -> f64 {
+        self.base_ns() as f64 / 1e9
+    }
+
     /// Waiting in queues, s.
     pub(super) fn queue(&self) -> f64 {
         self.recent_ns().saturating_sub(self.base_ns()) as f64 / 1e9

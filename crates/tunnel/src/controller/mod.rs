@@ -54,8 +54,6 @@ pub struct PathMemory {
     pub rate: f64,
     /// Least round trip, ns.
     pub rtt_ns: u64,
-    /// Share lost without load.
-    pub loss: f64,
 }
 
 /// Figures of the moment, for traces and status.
@@ -96,7 +94,7 @@ pub struct Controller {
     delay: Delay,
     loss: LossModel,
     cohorts: Cohorts,
-    rate: RateFilter,
+    rates: RateFilter,
     phase: Phase,
     standing: Standing,
     probe: probe::Probe,
@@ -105,7 +103,6 @@ pub struct Controller {
     round_end_pn: u64,
     /// Packet number and round trip of the newest packet of the acknowledgement being handled.
     batch: Option<(u64, u64)>,
-    in_flight_bytes: f64,
     /// When the first packet since the last acknowledgement was sent.
     waiting_since_ns: Option<u64>,
     /// Rate of the newest cohort that was not limited by the application, bytes per second.
@@ -118,6 +115,10 @@ pub struct Controller {
 const CRUISE_GAIN: f64 = 0.99;
 /// The same on a link whose rate is known: the rest carries acknowledgements and repairs.
 const TOLD_GAIN: f64 = 0.991;
+/// Part of the rate that is kept when load turns out to cost others, or a router says so.
+const GIVE_WAY_GAIN: f64 = 0.85;
+/// A queue that is shorter, s, may be the jitter of a probe: what is lost meanwhile is the path's.
+const SHORT_QUEUE: f64 = 0.022;
 /// A queue is never drained faster than by sending this part of the rate.
 const GAIN_MIN: f64 = 0.5;
 
@@ -131,7 +132,7 @@ impl Controller {
             delay: Delay::new(),
             loss: LossModel::default(),
             cohorts: Cohorts::default(),
-            rate: RateFilter::default(),
+            rates: RateFilter::default(),
             phase: Phase::Cruise(0),
             standing: Standing::default(),
             probe: probe::Probe::default(),
@@ -139,7 +140,6 @@ impl Controller {
             largest_acked_pn: None,
             round_end_pn: 0,
             batch: None,
-            in_flight_bytes: 0.0,
             waiting_since_ns: None,
             latest: 0.0,
             is_limited: true,
@@ -152,10 +152,10 @@ impl Controller {
     /// Something else is known about the path. What was found out by measuring stays.
     pub fn configure(&mut self, now_ns: u64, settings: PathSettings) {
         self.settings = settings;
-        let is_new = self.rate.get().is_none() || matches!(self.phase, Phase::Climb(_));
+        let is_new = self.rates.get().is_none() || matches!(self.phase, Phase::Climb(_));
         match self.rate_max() {
             Some(rate) if settings.is_owned => {
-                self.rate.set(rate);
+                self.rates.set(rate);
                 self.enter(Phase::Cruise(now_ns));
             }
             _ if is_new => self.enter(Phase::Climb(Climb::new(settings.remembered))),
@@ -185,8 +185,7 @@ impl Controller {
     }
 
     /// One acknowledgement has been handled. `is_limited`: there is nothing left to send.
-    pub fn handle_ack_end(&mut self, now_ns: u64, in_flight_bytes: u64, is_limited: bool) {
-        self.in_flight_bytes = in_flight_bytes as f64;
+    pub fn handle_ack_end(&mut self, now_ns: u64, is_limited: bool) {
         self.is_limited = is_limited;
         let waited_ns = self
             .waiting_since_ns
@@ -227,9 +226,9 @@ impl Controller {
     pub fn handle_congestion_mark(&mut self, now_ns: u64, pn: u64) {
         if let Phase::Compete(compete) = &mut self.phase {
             compete.cut(now_ns, pn, self.next_pn);
-        } else if let Some(rate) = self.rate.get() {
+        } else if let Some(rate) = self.rates.get() {
             self.probe
-                .handle_mark(pn, self.next_pn, || self.rate.set(rate * 0.85));
+                .handle_mark(pn, self.next_pn, || self.rates.set(rate * GIVE_WAY_GAIN));
         }
     }
 
@@ -238,10 +237,10 @@ impl Controller {
         let before = self.rate_max();
         self.mtu_bytes = f64::from(mtu_bytes);
         // A rate that was taken from the operator counts frames, and the share of headers changed.
-        if let (Some(before), Some(after), Some(rate)) = (before, self.rate_max(), self.rate.get())
+        if let (Some(before), Some(after), Some(rate)) = (before, self.rate_max(), self.rates.get())
             && rate >= before * 0.999
         {
-            self.rate.set(after);
+            self.rates.set(after);
         }
         self.steer();
     }
@@ -256,11 +255,11 @@ impl Controller {
     #[must_use]
     pub fn window_bytes(&self) -> u64 {
         let slack = 64.0 * self.mtu_bytes;
-        let rate = self.rate_or_pace();
+        let rate = self.rate();
         let bytes = match &self.phase {
-            Phase::Climb(_) => 4.0 * self.pace * (self.delay.recent_ns() as f64 / 1e9),
+            Phase::Climb(_) => 4.0 * self.pace * self.rtt(),
             Phase::Compete(compete) => return compete.window_bytes() as u64,
-            _ => rate * (2.0 * self.delay.base_ns() as f64 / 1e9 + 3.0 * self.delay.jitter()),
+            _ => rate * (2.0 * self.delay.base() + 3.0 * self.delay.jitter()),
         };
         (bytes + slack + rate * 0.01) as u64
     }
@@ -272,9 +271,8 @@ impl Controller {
             return None;
         }
         Some(PathMemory {
-            rate: self.rate.get()?,
+            rate: self.rates.get()?,
             rtt_ns: self.delay.base_ns(),
-            loss: self.loss.base(),
         })
     }
 
@@ -291,7 +289,7 @@ impl Controller {
                 Phase::Yield(_) => "yield",
                 Phase::Compete(_) => "compete",
             },
-            rate: self.rate_or_pace(),
+            rate: self.rate(),
             base_rtt_ns: self.delay.base_ns(),
             queue: self.delay.queue(),
             jitter: self.delay.jitter(),
@@ -306,19 +304,21 @@ impl Controller {
         Some(bits / 8.0 * self.mtu_bytes / (self.mtu_bytes + header))
     }
 
-    fn rate_or_pace(&self) -> f64 {
-        self.rate.get().unwrap_or(self.pace)
+    /// Estimate of the path's rate, bytes of UDP payload per second; the pace before there is one.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.rates.get().unwrap_or(self.pace)
     }
 
     fn is_at_max(&self) -> bool {
         self.rate_max()
-            .is_some_and(|max| self.rate_or_pace() >= 0.985 * max)
+            .is_some_and(|max| self.rate() >= 0.985 * max)
     }
 
     /// Queue that is not worth a reaction, s.
     fn threshold(&self) -> f64 {
-        let packets = 2.0 * self.mtu_bytes / self.rate_or_pace().max(1.0);
-        let rtt = self.delay.base_ns() as f64 / 1e9;
+        let packets = 2.0 * self.mtu_bytes / self.rate().max(1.0);
+        let rtt = self.delay.base();
         (0.005f64)
             .max(packets)
             .max(0.05 * rtt)
@@ -327,8 +327,8 @@ impl Controller {
 
     /// How long a cohort is, s: long enough to measure, short enough not to fill a queue.
     fn cohort_span(&self) -> f64 {
-        let packets = 20.0 * self.mtu_bytes / self.rate_or_pace().max(1.0);
-        let rtt = self.delay.base_ns() as f64 / 1e9;
+        let packets = 20.0 * self.mtu_bytes / self.rate().max(1.0);
+        let rtt = self.delay.base();
         rtt.clamp(0.02, 0.1)
             .max(packets)
             .max(4.0 * self.delay.jitter().min(0.2))
@@ -356,26 +356,27 @@ impl Controller {
         if self.settings.is_owned && self.rate_max().is_some() {
             return self.enter(Phase::Cruise(now_ns));
         }
-        self.rate = RateFilter::default();
+        self.rates = RateFilter::default();
         self.enter(Phase::Climb(Climb::new(memory)));
     }
 
     fn handle_round(&mut self, now_ns: u64) {
         let window_ns = (self.cohort_span() * 1e9) as u64;
+        let rtt = self.rtt();
         self.delay.handle_round(window_ns);
         if let Phase::Climb(climb) = &mut self.phase {
-            let rate = self.rate.get().unwrap_or(0.0);
+            let rate = self.rates.get().unwrap_or(0.0);
             climb.handle_round(rate);
         }
         if let Phase::Compete(compete) = &mut self.phase {
-            compete.handle_round(now_ns, self.delay.recent_ns() as f64 / 1e9, &self.loss);
+            compete.handle_round(now_ns, rtt, &self.loss);
         }
     }
 
     /// What a complete cohort says.
     fn learn(&mut self, now_ns: u64, sample: &Sample) {
         let corrected = sample.rate / (1.0 - sample.missing.min(self.loss.base()));
-        let is_queue_short = self.delay.queue() < 0.022f64.max(self.threshold());
+        let is_queue_short = self.delay.queue() < SHORT_QUEUE.max(self.threshold());
         if !sample.is_limited {
             self.latest = corrected;
         }
@@ -402,21 +403,21 @@ impl Controller {
     }
 
     fn learn_rate(&mut self, sample: &Sample, corrected: f64) {
-        let known = self.rate.get().unwrap_or(0.0);
+        let known = self.rates.get().unwrap_or(0.0);
         let is_news = !sample.is_limited || corrected > known;
         if is_news && !self.is_at_max() {
             let max = self.rate_max().unwrap_or(f64::MAX);
-            self.rate.update(corrected.min(max));
+            self.rates.update(corrected.min(max));
         }
     }
 
     /// Load loses more than the path does: somebody else needs room, or there is less of it.
     fn give_way(&mut self) {
         self.loss.forget_cruise();
-        let rate = self.rate_or_pace();
+        let rate = self.rate();
         // Never at one stroke: what arrived last may be an accident.
-        self.rate
-            .set((self.latest.min(rate) * 0.85).max(0.5 * rate));
+        self.rates
+            .set((self.latest.min(rate) * GIVE_WAY_GAIN).max(0.5 * rate));
     }
 
     /// Purpose of what is sent now.
@@ -433,8 +434,7 @@ impl Controller {
 
     fn enter(&mut self, phase: Phase) {
         self.phase = phase;
-        self.steer();
-        self.cohorts.begin(self.next_pn, self.purpose(), self.pace);
+        self.cut();
     }
 
     /// The phase goes on, with a new cohort.
@@ -475,13 +475,13 @@ impl Controller {
 
     /// Sets the pace.
     fn steer(&mut self) {
-        let rate = self.rate.get();
+        let rate = self.rates.get();
         let pace = match &self.phase {
             Phase::Climb(climb) => climb.pace(rate, &self.delay, self.mtu_bytes),
-            Phase::Drain(_) => self.rate_or_pace() * 0.5,
-            Phase::Cruise(_) => self.rate_or_pace() * self.cruise_gain(),
-            Phase::Up => self.rate_or_pace() * probe::UP_GAIN,
-            Phase::Down => self.rate_or_pace() * probe::DOWN_GAIN,
+            Phase::Drain(_) => self.rate() * 0.5,
+            Phase::Cruise(_) => self.rate() * self.cruise_gain(),
+            Phase::Up => self.rate() * probe::UP_GAIN,
+            Phase::Down => self.rate() * probe::DOWN_GAIN,
             Phase::Yield(test) => test.pace(),
             Phase::Compete(compete) => compete.pace(self.rtt()),
         };

@@ -52,8 +52,8 @@ impl Controller {
 
     pub(super) fn enter_up(&mut self) {
         self.probe.is_urgent = false;
-        self.probe.before = self.rate_or_pace();
-        self.rate.next_cycle();
+        self.probe.before = self.rate();
+        self.rates.next_cycle();
         self.enter(Phase::Up);
     }
 

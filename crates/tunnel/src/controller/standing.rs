@@ -5,7 +5,7 @@
 //! become longer. It stays: somebody else fills it.
 
 use super::compete::Compete;
-use super::{Controller, Phase};
+use super::{Controller, Phase, SHORT_QUEUE};
 
 const YIELD_GAIN: f64 = 0.7;
 /// The rate is not cut further than this at once: what arrived last may be an accident.
@@ -16,8 +16,6 @@ const STANDING: f64 = 0.012;
 pub(super) const PROBE_QUEUE: f64 = 1.5;
 /// Yielding in vain so often means that somebody fills whatever we leave.
 const YIELDS_IN_VAIN: u32 = 3;
-/// Less queue than this is left to whoever makes it, s.
-const COMPETE_QUEUE: f64 = 0.022;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Standing {
@@ -87,11 +85,10 @@ impl Controller {
         let queue = self.delay.queue();
         let rtt_ns = self.delay.recent_ns();
         let drain_ns = (queue / (1.0 - YIELD_GAIN) * 1e9) as u64;
+        let known = self.rate();
         let rate = match self.latest > 0.0 {
-            true => self
-                .latest
-                .clamp(LEAST_STEP * self.rate_or_pace(), self.rate_or_pace()),
-            false => self.rate_or_pace(),
+            true => self.latest.clamp(LEAST_STEP * known, known),
+            false => known,
         };
         let test = Yield {
             rate,
@@ -114,7 +111,7 @@ impl Controller {
             let rate = test.rate;
             self.standing.in_vain = 0;
             self.delay.freeze(false);
-            self.rate.set(rate);
+            self.rates.set(rate);
             return self.enter(Phase::Cruise(now_ns));
         }
         if now_ns < test.until_ns {
@@ -138,10 +135,10 @@ impl Controller {
         }
         self.standing.in_vain += 1;
         let may_compete = !self.settings.is_owned;
-        if may_compete && self.standing.in_vain >= YIELDS_IN_VAIN && queue > COMPETE_QUEUE {
+        if may_compete && self.standing.in_vain >= YIELDS_IN_VAIN && queue > SHORT_QUEUE {
             self.standing.in_vain = 0;
             self.delay.freeze(true);
-            let window = test.rate * self.delay.recent_ns() as f64 / 1e9;
+            let window = test.rate * self.rtt();
             return self.enter(Phase::Compete(Compete::new(now_ns, window, self.mtu_bytes)));
         }
         self.start_yield(now_ns);

@@ -164,26 +164,4 @@ mod tests {
         add_multiple(&mut sum[..3], &[1; 33], 1);
         assert_eq!(&sum[..4], [1, 1, 1, 0]);
     }
-
-    /// `cargo test --release -p farhaul-tunnel speed -- --ignored --nocapture`
-    #[test]
-    #[ignore = "prints a speed"]
-    fn speed_of_sums() {
-        type Sum = fn(&mut [u8], &[u8], u8);
-        let source = vec![0x5a; super::super::ROW_BYTES];
-        for (name, sum) in [
-            ("fast", add_multiple as Sum),
-            ("portable", add_multiple_portable as Sum),
-        ] {
-            let mut into = vec![0; source.len()];
-            let started = std::time::Instant::now();
-            let rounds = 200_000;
-            for round in 0..rounds {
-                sum(&mut into, std::hint::black_box(&source), round as u8 | 2);
-            }
-            let bytes = source.len() as f64 * f64::from(rounds);
-            let mb_s = bytes / started.elapsed().as_secs_f64() / 1e6;
-            println!("{name}: {mb_s:.0} MB/s {:02x}", into[0]);
-        }
-    }
 }

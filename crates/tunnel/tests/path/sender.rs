@@ -100,7 +100,7 @@ impl Sender {
         self.detect_losses(now_ns);
         match &mut self.control {
             Control::Farhaul(controller) => {
-                controller.handle_ack_end(now_ns, self.in_flight * DATAGRAM_BYTES, false);
+                controller.handle_ack_end(now_ns, false);
             }
             Control::Cubic(cubic) => cubic.handle_ack_end(now_ns, self.srtt_ns),
         }

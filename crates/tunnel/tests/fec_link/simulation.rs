@@ -2,14 +2,12 @@
 //! the link's rate, answers to requests before bulk; what is lost and not recovered is sent again
 //! a round trip and a quarter later, as QUIC does. No QUIC here: the code alone.
 
-#![allow(clippy::unwrap_used)] // helpers of tests are not recognised as tests by the lint
-
 use farhaul_link::{Emulator, LinkProfile, Output, Packet};
 use farhaul_tunnel::fec::{Decoder, Observation, Protection, Repair};
 use std::collections::{BTreeMap, VecDeque};
 
 const RATE_BITS_S: f64 = 51.84e6;
-const ONE_WAY_NS: u64 = 30_000_000;
+pub const ONE_WAY_NS: u64 = 30_000_000;
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS_BYTES: usize = 42;
 const DATAGRAM_BYTES: usize = 1472;
@@ -32,13 +30,13 @@ impl Packet for Wire {
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Outcome {
-    p50_ms: f64,
-    p99_ms: f64,
-    bulk: u64,
-    repairs: u64,
-    answers: usize,
-    recovered: u64,
+pub struct Outcome {
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+    pub bulk: u64,
+    pub repairs: u64,
+    pub answers: usize,
+    pub recovered: u64,
 }
 
 struct Simulation {
@@ -154,7 +152,7 @@ impl Simulation {
 }
 
 /// Answers of so many datagrams, three per second, for so long.
-fn run(loss: &str, datagrams: usize, is_protected: bool, seconds: u64, seed: u64) -> Outcome {
+pub fn run(loss: &str, datagrams: usize, is_protected: bool, seconds: u64, seed: u64) -> Outcome {
     let words = format!("rate 51.84mbit delay 30ms queue 100ms loss {loss}");
     let profile = words.parse::<LinkProfile>().unwrap();
     let mut simulation = Simulation {
@@ -217,60 +215,4 @@ fn run(loss: &str, datagrams: usize, is_protected: bool, seconds: u64, seed: u64
         answers: times.len(),
         recovered: simulation.decoder.tally().recovered,
     }
-}
-
-/// `cargo test --release -p farhaul-tunnel --test fec_link -- --ignored --nocapture`
-#[test]
-#[ignore = "prints a table"]
-fn table_of_requests_beside_bulk() {
-    println!(
-        "loss            size   p50 off/on      p99 off/on      better RTT  bulk    repairs recovered n"
-    );
-    for loss in [
-        "0%",
-        "0.5%",
-        "1%",
-        "5%",
-        "bursts 0.5% 3",
-        "bursts 1% 3",
-        "bursts 5% 3",
-    ] {
-        for datagrams in [7, 46] {
-            let off = run(loss, datagrams, false, 400, 1);
-            let on = run(loss, datagrams, true, 400, 1);
-            let better = (off.p99_ms - on.p99_ms) / (2.0 * ONE_WAY_NS as f64 / 1e6);
-            println!(
-                "{loss:15} {datagrams:4}  {:6.1} {:6.1}  {:6.1} {:6.1}  {better:6.2}  {:+.3}%  {} {} {}",
-                off.p50_ms,
-                on.p50_ms,
-                off.p99_ms,
-                on.p99_ms,
-                (on.bulk as f64 / off.bulk as f64 - 1.0) * 100.0,
-                on.repairs,
-                on.recovered,
-                on.answers
-            );
-        }
-    }
-}
-
-#[test]
-fn requests_beside_bulk_are_faster_with_repairs_and_bulk_hardly_slower() {
-    let off = run("1%", 7, false, 120, 2);
-    let on = run("1%", 7, true, 120, 2);
-    assert!(on.answers > 300);
-    let better_ms = off.p99_ms - on.p99_ms;
-    assert!(
-        better_ms >= ONE_WAY_NS as f64 / 1e6,
-        "p99 {} and {} ms",
-        off.p99_ms,
-        on.p99_ms
-    );
-    assert!(on.bulk as f64 >= off.bulk as f64 * 0.99);
-}
-
-#[test]
-fn without_loss_nothing_is_spent() {
-    let on = run("0%", 7, true, 20, 2);
-    assert_eq!((on.repairs, on.recovered), (0, 0));
 }

@@ -1,8 +1,9 @@
 //! Why error correction between two boxes may gain a TCP nothing: end-to-end Reno through a pair of
 //! boxes that send parity for every few packets, over the links of tables 16 to 18 of the WX study.
-//! One connection, and nothing else on the link: a stream, or reads one after the other.
+//! One connection, and nothing else on the link: a stream, or reads one after the other. Prints the
+//! table of `docs/design/wx-fec.md`.
 
-#![allow(clippy::unwrap_used)] // helpers of tests are not recognised as tests by the lint
+#![allow(clippy::unwrap_used)]
 
 use farhaul_link::{Emulator, LinkProfile, Output as Arrival, Packet};
 use farhaul_sim::tcp::{Clock, Endpoint, Event, Idle, Options, Output, Profile, Recovery, Segment};
@@ -365,10 +366,7 @@ fn words(one_way: &str, loss: &str) -> String {
     format!("rate 51.84mbit delay {one_way} queue 100ms loss {loss}")
 }
 
-/// `cargo test --release -p farhaul-sim --test wx_fec -- --ignored --nocapture`
-#[test]
-#[ignore = "prints a table"]
-fn table_of_the_wx_study_s_cells() {
+fn main() {
     for reads in [false, true] {
         let what = if reads {
             "reads, one after the other"
