@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
+use crate::link_command::negative_value;
 use crate::print;
 
 /// The exit code of wrong usage; every other failure is 1.
@@ -60,7 +61,13 @@ impl Failure {
 impl From<clap::Error> for Failure {
     fn from(error: clap::Error) -> Self {
         let text = error.render().to_string();
-        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let words: Vec<String> = std::env::args_os()
+            .skip(1)
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        if let (ErrorKind::UnknownArgument, Some(text)) = (error.kind(), negative_value(&words)) {
+            Self::Usage(text)
+        } else if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             Self::Usage(format!("no command given\n\n{text}"))
         } else if error.use_stderr() {
             Self::Usage(text.strip_prefix("error: ").unwrap_or(&text).to_owned())

@@ -60,7 +60,12 @@ struct Up {
     #[command(flatten)]
     lab: Named,
     /// The link in the middle, as `farhaul link` takes it.
-    #[arg(long, value_name = "WORDS", default_value = "oc1 delay 100ms loss 1%")]
+    #[arg(
+        long,
+        value_name = "WORDS",
+        default_value = "oc1 delay 100ms loss 1%",
+        allow_hyphen_values = true
+    )]
     link: String,
     /// Connect the sites by a plain bridge, without emulator.
     #[arg(long, conflicts_with = "link")]
@@ -122,7 +127,7 @@ struct Demo {
 impl From<LabError> for Failure {
     fn from(error: LabError) -> Self {
         match error {
-            LabError::BadName { .. } => Self::usage(error),
+            LabError::BadName { .. } | LabError::BadLink(_) => Self::usage(error),
             _ => Self::failed(error),
         }
     }

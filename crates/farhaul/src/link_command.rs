@@ -19,7 +19,7 @@ use crate::print;
 const WORDS_HELP: &str = "\
 WORDS are netem's, after the name of a profile or without one:
   rate 51.84mbit   delay 100ms 10ms   loss 1%   duplicate 0.1%   corrupt 0.01%
-  reorder 1%   queue 256k   policer 20mbit 64kb   mtu 1500   framing wire
+  reorder 1%   queue 256kb   policer 20mbit 64kb   mtu 1500   framing wire
   (and `rtt 200ms`, half each way)
 Settings hold for both directions; those after `forward` only from the first
 interface to the second, those after `backward` only the other way.
@@ -140,6 +140,18 @@ impl LinkCommand {
             LinkVerb::Restore(restore) => restore.run(),
         }
     }
+}
+
+/// Says what is wrong with a negative value, which the command line's parser
+/// takes for an option before the words are read.
+pub(crate) fn negative_value(words: &[String]) -> Option<String> {
+    let is_negative = |word: &&String| {
+        let mut chars = word.chars();
+        chars.next() == Some('-') && chars.next().is_some_and(|c| c.is_ascii_digit() || c == '.')
+    };
+    let (verb, rest) = words.split_first()?;
+    let word = rest.iter().find(is_negative).filter(|_| verb == "link")?;
+    Some(format!("`{word}`: a negative value is impossible"))
 }
 
 impl From<EmulateError> for Failure {
@@ -292,5 +304,37 @@ impl Restore {
             print::line(&format!("{interface}: {} on again", features.join(", ")))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_of_the_help_is_one_the_parser_takes() {
+        let (_, rest) = WORDS_HELP.split_once('\n').unwrap();
+        let (settings, rest) = rest.split_once("\n  (and `").unwrap();
+        let (round_trip, rest) = rest.split_once('`').unwrap();
+        let settings = settings.split("  ").map(str::trim);
+        let mut taken = 0;
+        for words in settings
+            .filter(|words| !words.is_empty())
+            .chain([round_trip])
+        {
+            LinkProfile::parse(words).unwrap_or_else(|error| panic!("{words}: {error}"));
+            taken += 1;
+        }
+        let examples = rest.lines().filter_map(|line| {
+            let (_, words) = line
+                .split_once("eth2 ")
+                .or_else(|| line.split_once(" set "))?;
+            Some(words)
+        });
+        for words in examples {
+            LinkProfile::parse(words).unwrap_or_else(|error| panic!("{words}: {error}"));
+            taken += 1;
+        }
+        assert_eq!(taken, 14, "settings and examples found in the help");
     }
 }

@@ -22,6 +22,25 @@ fn wrong_usage_is_2_and_says_who_speaks() {
 }
 
 #[test]
+fn negative_values_of_a_link_are_named() {
+    for words in [
+        "run a b loss -1%",
+        "set delay -.5ms",
+        "run a b --seed 3 rate -5mbit",
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let output = farhaul(&[&["link"], &words[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let last = words.last().unwrap();
+        assert!(
+            stderr.contains(&format!("`{last}`: a negative value is impossible")),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
 fn help_and_version_are_0_on_standard_output() {
     for words in ["--help", "--version"] {
         let output = farhaul(&[words]);

@@ -239,6 +239,13 @@ fn wrong_use_is_refused_in_words() {
         "{}",
         text(&bad.stderr)
     );
+    let negative = farhaul(&["lab", "up", "--link", "loss -1%"]);
+    assert_eq!(negative.status.code(), Some(2));
+    assert!(
+        text(&negative.stderr).contains("`-1%`: a negative value"),
+        "{}",
+        text(&negative.stderr)
+    );
     let empty = farhaul(&["lab", "exec", "client"]);
     assert_eq!(empty.status.code(), Some(2));
 }

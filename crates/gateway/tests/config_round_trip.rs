@@ -33,6 +33,18 @@ fn printed_configurations_are_read_back_equal() {
 }
 
 #[test]
+fn filling_in_the_defaults_brings_no_new_warnings() {
+    let warnings = |text: &str| {
+        let loaded = check(text, Path::new("/etc/farhaul/a.toml"), |_| None).unwrap();
+        loaded.warnings.to_string().matches("warning:").count()
+    };
+    for name in ["shortest.toml", "waits.toml", "everything.toml"] {
+        let printed = print::full(&config_of(&good(name)));
+        assert_eq!(warnings(&printed), warnings(&good(name)), "{name}");
+    }
+}
+
+#[test]
 fn defaults_follow_the_documents() {
     let config = config_of(&good("shortest.toml"));
     assert_eq!(config.tunnel.listen.to_string(), "[::]:0");

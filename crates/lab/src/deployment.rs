@@ -32,6 +32,10 @@ pub struct Lab {
 impl Lab {
     /// Builds the topology and starts the emulator.
     pub fn up(options: &LabOptions) -> Result<Self, LabError> {
+        // Said here, the mistake is not buried in the emulator's log.
+        if let Some(words) = &options.link {
+            farhaul_link::LinkProfile::parse(words).map_err(LabError::BadLink)?;
+        }
         require_programs()?;
         let mut sandbox = Sandbox::create(&options.name)?;
         sandbox.note("link", json!(options.link))?;

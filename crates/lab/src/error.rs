@@ -45,6 +45,9 @@ pub enum LabError {
         /// The system's answer.
         source: io::Error,
     },
+    /// The link's words make no sense.
+    #[error("the link's words: {0}")]
+    BadLink(farhaul_link::ProfileError),
     /// A lab of that name exists.
     #[error("lab `{name}` is already up{by}: `farhaul lab down --name {name}` ends it")]
     AlreadyUp {

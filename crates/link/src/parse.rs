@@ -564,10 +564,7 @@ fn time_of(value: Word<'_>) -> Result<u64, ProfileError> {
 }
 
 fn whole(value: Word<'_>) -> Result<u64, ProfileError> {
-    value
-        .text
-        .parse()
-        .map_err(|_| value.error("expected a whole number without unit"))
+    units::whole(value.text).map_err(|why| value.error(why))
 }
 
 fn one_of(what: &str, word: &str, names: impl Iterator<Item = &'static str> + Clone) -> String {

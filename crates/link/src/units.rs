@@ -38,10 +38,11 @@ const RATE_UNITS: [Unit; 9] = [
     (&["tibit", "tibit/s"], 1 << 40),
 ];
 
-/// Sizes in bytes.
+/// Sizes in bytes. `k` alone can be nothing else where a size is expected; `m`
+/// could be minutes.
 const SIZE_UNITS: [Unit; 7] = [
     (&["b", "byte", "bytes"], 1),
-    (&["kb", "kbyte"], 1_000),
+    (&["kb", "kbyte", "k"], 1_000),
     (&["mb", "mbyte"], 1_000_000),
     (&["gb", "gbyte"], 1_000_000_000),
     (&["kib"], 1 << 10),
@@ -56,6 +57,8 @@ const PACKET_UNITS: [Unit; 1] = [(&["p", "packet", "packets", "pkt", "pkts"], 1)
 const AMBIGUOUS_RATES: [&str; 9] = [
     "bps", "kbps", "mbps", "gbps", "tbps", "kibps", "mibps", "gibps", "tibps",
 ];
+
+const NEGATIVE: &str = "a negative value is impossible";
 
 /// What a quantity with a unit can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +111,14 @@ pub(crate) fn plain(word: &str) -> Result<f64, String> {
         (number, "") => Ok(number.digits as f64 / 10f64.powi(number.decimals as i32)),
         _ => Err("expected a number without unit".to_owned()),
     }
+}
+
+/// Reads a whole number without unit.
+pub(crate) fn whole(word: &str) -> Result<u64, &'static str> {
+    word.parse().map_err(|_| match word.starts_with('-') {
+        true => NEGATIVE,
+        false => "expected a whole number without unit",
+    })
 }
 
 /// Whether a word starts like a number, so that an optional value follows.
@@ -238,7 +249,7 @@ impl Decimal {
 /// Splits a word into its number and its unit.
 fn split(word: &str) -> Result<(Decimal, &str), String> {
     if word.starts_with('-') {
-        return Err("a negative value is impossible".to_owned());
+        return Err(NEGATIVE.to_owned());
     }
     let word = word.strip_prefix('+').unwrap_or(word);
     let end = word
@@ -280,6 +291,8 @@ mod tests {
         assert_eq!(time_ns("0"), Ok(0));
         assert_eq!(percent_ppb("0.05%"), Ok(500_000));
         assert_eq!(queue("64kib"), Ok(Quantity::Bytes(65_536)));
+        assert_eq!(queue("256k"), queue("256kb"));
+        assert!(queue("1m").is_err());
         assert_eq!(queue("50p"), Ok(Quantity::Packets(50)));
         assert_eq!(queue("100ms"), Ok(Quantity::Ns(100_000_000)));
     }

@@ -173,6 +173,8 @@ fn mistakes_are_named() {
         ("queue 5parsecs", "5parsecs", "unknown unit"),
         ("queue none", "none", "not a number"),
         ("mtu 20", "20", "between 68 and 65535"),
+        ("mtu -3", "-3", "negative"),
+        ("queue -5kb", "-5kb", "negative"),
         ("mtu 1e3", "1e3", "whole number"),
         ("framing hdcl", "hdcl", "did you mean `hdlc`"),
         ("reorder 10% 50%", "50%", "correlation"),

@@ -416,9 +416,14 @@ fn whole(written: &Written, config: &Config, problems: &mut Problems) {
         let problem = problems.warning(site, "this gateway takes no connections and serves none");
         problem.help("name [intercept] interfaces or a [[listen]] block where clients are, [accept] destinations where servers are");
     }
-    let store = written.store.memory.as_ref().map(|memory| &memory.span);
+    // A file that says what holds anyway, as `print-config` does, asks for nothing.
+    let memory = written.store.memory.as_ref();
+    let memory = memory.filter(|found| found.value != defaults::STORE_MEMORY_BYTES);
     let disk = written.store.path.as_ref().map(|path| &path.span);
-    if let (false, Some(place)) = (not_yet::STORE_USED, store.or(disk)) {
+    if let (false, Some(place)) = (
+        not_yet::STORE_USED,
+        memory.map(|found| &found.span).or(disk),
+    ) {
         problems.warning(place.clone(), "[store] has no effect in this version");
     }
 }
