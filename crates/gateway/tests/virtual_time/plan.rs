@@ -324,6 +324,12 @@ fn change_jobs() -> Vec<Job> {
         )
     };
     let route = |ms: u64| Cell::new("", format!("rate 51.84mbit delay {ms}ms queue 100ms"));
+    let size = |bytes: u64| {
+        Cell::new(
+            "",
+            format!("rate 51.84mbit delay 30ms queue 100ms mtu {bytes}"),
+        )
+    };
     let steps = |loss| vec![rate("51.84", loss), rate("20", loss), rate("51.84", loss)];
     let courses = [
         ("51.84-20-51.84M/30ms/0%", steps("0"), &Knowledge::BOTH[..1]),
@@ -331,6 +337,11 @@ fn change_jobs() -> Vec<Job> {
         (
             "51.84M/30-100ms/0%",
             vec![route(30), route(100)],
+            &Knowledge::BOTH[..],
+        ),
+        (
+            "51.84M/30ms/mtu1500-1280",
+            vec![size(1500), size(1280)],
             &Knowledge::BOTH[..],
         ),
         (

@@ -108,6 +108,8 @@ pub struct Controller {
     /// Rate of the newest cohort that was not limited by the application, bytes per second.
     latest: f64,
     is_limited: bool,
+    /// Datagrams have become smaller: the path swallowed the larger ones for a while.
+    has_shrunk: bool,
     pace: f64,
 }
 
@@ -143,6 +145,7 @@ impl Controller {
             waiting_since_ns: None,
             latest: 0.0,
             is_limited: true,
+            has_shrunk: false,
             pace: 0.0,
         };
         controller.configure(0, settings);
@@ -191,7 +194,8 @@ impl Controller {
             .waiting_since_ns
             .take()
             .map(|at| now_ns.saturating_sub(at));
-        if waited_ns.is_some_and(|waited_ns| waited_ns > self.outage_ns()) {
+        let was_down = waited_ns.is_some_and(|waited_ns| waited_ns > self.outage_ns());
+        if was_down | std::mem::take(&mut self.has_shrunk) {
             return self.resume(now_ns);
         }
         if is_limited {
@@ -235,6 +239,7 @@ impl Controller {
     /// Datagrams have another size now.
     pub fn handle_mtu(&mut self, mtu_bytes: u16) {
         let before = self.rate_max();
+        self.has_shrunk |= f64::from(mtu_bytes) < self.mtu_bytes;
         self.mtu_bytes = f64::from(mtu_bytes);
         // A rate that was taken from the operator counts frames, and the share of headers changed.
         if let (Some(before), Some(after), Some(rate)) = (before, self.rate_max(), self.rates.get())
@@ -307,7 +312,14 @@ impl Controller {
     /// Estimate of the path's rate, bytes of UDP payload per second; the pace before there is one.
     #[must_use]
     pub fn rate(&self) -> f64 {
-        self.rates.get().unwrap_or(self.pace)
+        let rate = self.rates.get().unwrap_or(self.pace);
+        rate.max(self.rate_min())
+    }
+
+    /// Two packets a round trip go whatever was found out: less, and a mistake would last, for the
+    /// cohort that could correct it would never be full.
+    fn rate_min(&self) -> f64 {
+        2.0 * self.mtu_bytes / self.rtt().max(0.1)
     }
 
     fn is_at_max(&self) -> bool {
@@ -343,8 +355,8 @@ impl Controller {
         (4 * self.delay.base_ns()).max(1_000_000_000)
     }
 
-    /// The link was down. What was on its way says nothing about the path; what was known before
-    /// probably still holds, and is tried as by a new tunnel.
+    /// The link was down, or down for large packets. What was on its way says nothing about the
+    /// path; what was known before probably still holds, and is tried as by a new tunnel.
     fn resume(&mut self, now_ns: u64) {
         self.batch = None;
         self.cohorts = Cohorts::default();
@@ -486,9 +498,7 @@ impl Controller {
             Phase::Compete(compete) => compete.pace(self.rtt()),
         };
         let max = self.rate_max().unwrap_or(f64::MAX);
-        // Two packets a round trip go whatever was found out: less, and a mistake would last.
-        let least = 2.0 * self.mtu_bytes / self.rtt().max(0.1);
-        self.pace = pace.min(max).max(least);
+        self.pace = pace.min(max).max(self.rate_min());
     }
 
     fn cruise_gain(&self) -> f64 {

@@ -69,7 +69,9 @@ impl Controller {
             self.probe.finds = 0;
             return;
         }
-        self.probe.finds += 1;
+        // A rate at the bottom is a mistake more often than a link: there one find is enough.
+        let is_at_bottom = self.probe.before < 2.0 * self.rate_min();
+        self.probe.finds += if is_at_bottom { FINDS } else { 1 };
         self.probe.is_urgent = true;
     }
 
@@ -79,5 +81,44 @@ impl Controller {
             self.probe.finds = 0;
         }
         is_found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PathSettings;
+    use std::collections::VecDeque;
+
+    const MTU_BYTES: u16 = 1472;
+    const RTT_NS: u64 = 100_000_000;
+
+    /// Sends as fast as it may over a path without any limit.
+    fn run(controller: &mut Controller, until_ns: u64) {
+        let (mut now_ns, mut pn) = (0, 0);
+        let mut on_the_way = VecDeque::new();
+        while now_ns < until_ns {
+            controller.handle_sent(now_ns, pn, u64::from(MTU_BYTES));
+            on_the_way.push_back((pn, now_ns));
+            pn += 1;
+            now_ns += (f64::from(MTU_BYTES) / controller.pace() * 1e9) as u64;
+            while let Some((pn, sent_ns)) = on_the_way.pop_front() {
+                if sent_ns + RTT_NS > now_ns {
+                    on_the_way.push_front((pn, sent_ns));
+                    break;
+                }
+                controller.handle_acked(sent_ns + RTT_NS, pn, sent_ns, u64::from(MTU_BYTES));
+                controller.handle_ack_end(sent_ns + RTT_NS, false);
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_that_collapsed_is_found_again() {
+        let mut controller = Controller::new(PathSettings::default(), MTU_BYTES);
+        controller.rates.set(50.0);
+        controller.enter(Phase::Cruise(0));
+        run(&mut controller, 10_000_000_000);
+        assert!(controller.rate() > 1e6, "{:.0}", controller.rate());
     }
 }
