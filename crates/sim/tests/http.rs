@@ -83,7 +83,7 @@ fn gateways_answer_at_once_where_they_know_the_host() {
         (20_000, 1000, 300),
         (30_000, 100_000, 0),
     ]);
-    let latency = run(Architecture::Pair, Http::V10, &workload).latency_s;
+    let latency = run(Architecture::Pair { is_told: true }, Http::V10, &workload).latency_s;
     // The first host is asked for: two round trips. Then one, and a reply of
     // 100,000 bytes takes no longer than its bits: 24.5 ms.
     let near = |share, expected: f64| {
@@ -200,7 +200,11 @@ fn generated(load_bit_per_s: f64, duration_s: u64) -> Workload {
 fn every_request_is_answered_in_every_world() {
     let workload = generated(5e6, 20);
     for (_, http) in Http::NAMED {
-        for architecture in [Architecture::Direct, POOL, Architecture::Pair] {
+        for architecture in [
+            Architecture::Direct,
+            POOL,
+            Architecture::Pair { is_told: false },
+        ] {
             let outcome = run(architecture, http, &workload);
             assert_eq!(outcome.judged, workload.requests.len() as u64);
             let bytes: u64 = workload

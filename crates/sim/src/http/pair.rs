@@ -1,6 +1,6 @@
 //! A pair of Farhaul gateways instead of proxies: the product's own tunnel
-//! machines, `farhaul_tunnel::Mux`, with their flows, credit, turns and frames;
-//! beneath them a model of the transport (`carriage.rs`).
+//! machines, `farhaul_tunnel::Mux`, with their flows, credit, turns and frames,
+//! and its congestion controllers; between both a model of QUIC (`carriage.rs`).
 //!
 //! Every request is a flow. Where the far gateway reached the host within the
 //! last minute the client is answered at once and its request rides with the
@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use farhaul_tunnel::{
-    Class, Correction, Event, FlowId, Hello, Limits, Mux, OpenRequest, PROTOCOL_VERSIONS, Read,
-    Side as Role, Target,
+    Class, Correction, Event, FlowId, Hello, Limits, Mux, OpenRequest, PROTOCOL_VERSIONS,
+    PathSettings, Read, Side as Role, Target,
 };
 
 use super::carriage::Carriage;
@@ -72,9 +72,10 @@ pub(super) enum Heard {
 }
 
 impl Pair {
-    pub(super) fn new(circuit: usize, rates_bit_per_s: [u64; 2], rtt_ns: u64) -> Self {
-        let [out, back] = rates_bit_per_s;
-        let gateway = |role, instance, rate| Gateway {
+    /// `told` is what each gateway's controller knows of its direction, out and back.
+    pub(super) fn new(circuit: usize, told: [PathSettings; 2], rtt_ns: u64) -> Self {
+        let [out, back] = told;
+        let gateway = |role, instance, settings| Gateway {
             mux: Mux::new(
                 role,
                 Limits::default(),
@@ -85,7 +86,7 @@ impl Pair {
                     features: 0,
                 },
             ),
-            carriage: Carriage::new(rate, rtt_ns),
+            carriage: Carriage::new(settings, rtt_ns),
             wake_ns: u64::MAX,
         };
         Self {
@@ -196,7 +197,7 @@ impl Pair {
             Side::Client => (&mut self.near, &mut self.far),
         };
         if number % 2 == 1 {
-            gateway.carriage.handle_ack(number);
+            gateway.carriage.handle_ack(now_ns, number);
         } else if let Some(frame) = other.carriage.handle_data(now_ns, number) {
             self.failed |= gateway.mux.handle_frame(now_ns, frame).is_err();
         }

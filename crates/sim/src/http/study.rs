@@ -1,6 +1,7 @@
 //! A run: a workload, two sites and the link between them.
 
 use farhaul_link::LinkProfile;
+use farhaul_tunnel::PathSettings;
 
 use super::exchange::{Exchange, State};
 use super::fetcher::{Fetched, Fetcher, Way};
@@ -18,8 +19,6 @@ const LONG: usize = 0;
 const FAR: usize = 1;
 /// The near proxy's ticks fall at 0, the far one's elsewhere.
 const FAR_PHASE_NS: u64 = 130 * NS_PER_MS;
-/// What gateways are told where the link has no rate.
-const RATE_MAX_BIT_PER_S: u64 = 10_000_000_000;
 /// How often queue and sessions are looked at.
 const SAMPLE_NS: u64 = NS_PER_S / 10;
 
@@ -33,8 +32,12 @@ pub enum Architecture {
         /// Connections of the pool.
         connections: u32,
     },
-    /// A Farhaul gateway, with one at the near site. Both know the link's rate.
-    Pair,
+    /// A Farhaul gateway, with one at the near site.
+    Pair {
+        /// They were told the link's rate and that it is theirs alone; otherwise
+        /// they find out what it carries.
+        is_told: bool,
+    },
 }
 
 /// Everything about a run but its workload.
@@ -58,7 +61,7 @@ pub struct Scenario {
     pub idle_timeout_ns: u64,
     /// Multiplexing adds this to every reply segment between proxies.
     pub overhead_bytes: u64,
-    /// Delay of the network behind the far proxy, one way.
+    /// Delay of the network behind the link, one way.
     pub far_delay_ns: u64,
     /// Requests made before this are simulated but not judged.
     pub warm_up_ns: u64,
@@ -138,8 +141,14 @@ impl<'a> Study<'a> {
     /// A world at time 0.
     pub fn new(scenario: &'a Scenario, workload: &'a Workload) -> Self {
         let far_link = far_link(scenario.far_delay_ns);
+        let mut long_link = scenario.link.clone();
+        if scenario.architecture == Architecture::Direct {
+            // Who asks the servers themselves has both networks before them.
+            long_link.forward.delay_ns += scenario.far_delay_ns;
+            long_link.backward.delay_ns += scenario.far_delay_ns;
+        }
         let mut net = Network::new(vec![
-            Circuit::new(&scenario.link, 0, scenario.seed),
+            Circuit::new(&long_link, 0, scenario.seed),
             Circuit::new(&far_link, 0, scenario.seed),
         ]);
         let near = Options {
@@ -160,8 +169,8 @@ impl<'a> Study<'a> {
                 let pool = Pool::open(&mut net, LONG, connections, near, far, overhead);
                 (Some(pool), FAR, far)
             }
-            Architecture::Pair => {
-                pair = Some(pair_of(&scenario.link));
+            Architecture::Pair { is_told } => {
+                pair = Some(pair_of(&scenario.link, is_told));
                 (None, FAR, far)
             }
         };
@@ -420,15 +429,21 @@ impl<'a> Study<'a> {
     }
 }
 
-/// Gateways that were told the link's rates. A link without a rate is driven
-/// as the fastest there is.
-fn pair_of(link: &LinkProfile) -> Pair {
-    let rate = |rate: Option<farhaul_link::Rate>| {
-        rate.map_or(RATE_MAX_BIT_PER_S, farhaul_link::Rate::bit_per_s)
+/// Gateways, and what they know of the link. Nobody can be told the rate of a
+/// link that has none.
+fn pair_of(link: &LinkProfile, is_told: bool) -> Pair {
+    let settings = |direction: &farhaul_link::DirectionProfile| {
+        let rate = direction.rate.filter(|_| is_told);
+        PathSettings {
+            link_bits_per_s: rate.map(farhaul_link::Rate::bit_per_s),
+            is_owned: rate.is_some(),
+            remembered: None,
+            header_bytes: super::carriage::HEADER_BYTES,
+        }
     };
     Pair::new(
         LONG,
-        [rate(link.forward.rate), rate(link.backward.rate)],
+        [settings(&link.forward), settings(&link.backward)],
         link.rtt_ns(),
     )
 }

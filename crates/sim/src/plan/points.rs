@@ -14,7 +14,8 @@ use crate::tcp::Profile;
 pub(super) const DIRECT: &str = "direct";
 pub(super) const PROXIES: &str = "proxies";
 pub(super) const PAIR: &str = "pair";
-const ARCHITECTURES: [&str; 3] = [DIRECT, PROXIES, PAIR];
+pub(super) const PAIR_TOLD: &str = "pair-told";
+const ARCHITECTURES: [&str; 4] = [DIRECT, PROXIES, PAIR, PAIR_TOLD];
 
 /// One run of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::points::{PAIR, PROXIES};
+use super::points::{PAIR, PAIR_TOLD, PROXIES};
 use super::{Plan, Point};
 use crate::engine::{nanoseconds, seconds};
 use crate::http::{Architecture, Http, Outcome, Scenario, Study};
@@ -95,7 +95,8 @@ impl Plan {
             PROXIES => Architecture::Proxies {
                 connections: point.pool,
             },
-            PAIR => Architecture::Pair,
+            PAIR => Architecture::Pair { is_told: false },
+            PAIR_TOLD => Architecture::Pair { is_told: true },
             _ => Architecture::Direct,
         };
         Scenario {

@@ -51,7 +51,7 @@ pub struct Study {
     pub idle_timeout_s: f64,
     /// Added to every segment of a multiplexed reply.
     pub overhead_bytes: u64,
-    /// One-way delay behind the far proxy.
+    /// One-way delay of the network behind the link, with a proxy before it or not.
     #[serde(default)]
     pub far_delay_ms: f64,
 }

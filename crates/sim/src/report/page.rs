@@ -33,6 +33,7 @@ pub fn report(plan: &Plan, merged: &Merged, ladder: &[Rung]) -> Report {
         let waikato = Waikato {
             groups: &groups,
             base_load_mbit,
+            is_far_away: plan.study().far_delay_ms > 0.0,
         };
         findings.extend(waikato.findings());
     }
