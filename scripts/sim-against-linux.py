@@ -16,10 +16,10 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FARHAUL = os.environ.get("FARHAUL", os.path.join(ROOT, "target/debug/farhaul"))
-EXAMPLE = os.environ.get("LINUX_CELL", os.path.join(ROOT, "target/debug/examples/linux_cell"))
+EXAMPLE = os.environ.get("TRANSFERS", os.path.join(ROOT, "target/debug/examples/transfers"))
 LAB = os.environ.get("LAB", "simlinux")
 PORT = 5999
-# link words, receive buffer or 0, bytes, real transfers, simulated seeds, tolerance
+# link words, receive buffer or 0, bytes, real transfers, seeds for as many simulated ones, tolerance
 CELLS = [
     ("rate 34.368mbit delay 60ms queue 256000b", 32767, 10_000, 3, 1, 0.05),
     ("rate 34.368mbit delay 60ms queue 256000b", 32767, 100_000, 3, 1, 0.05),
@@ -28,9 +28,9 @@ CELLS = [
     ("rate 34.368mbit delay 190ms queue 256000b", 32767, 1_500_000, 1, 1, 0.05),
     ("rate 34.368mbit delay 320ms queue 256000b", 32767, 30_000, 2, 1, 0.05),
     ("rate 34.368mbit delay 320ms queue 256000b", 32767, 1_000_000, 1, 1, 0.05),
-    ("rate 34.368mbit delay 20ms queue 256000b forward loss 0% backward loss 0.5%", 0, 4_000_000, 24, 200, 0.15),
-    ("rate 34.368mbit delay 20ms queue 256000b forward loss 0% backward loss 1%", 0, 2_000_000, 40, 200, 0.15),
-    ("rate 34.368mbit delay 60ms queue 256000b forward loss 0% backward loss 1%", 0, 1_000_000, 40, 200, 0.15),
+    ("rate 34.368mbit delay 20ms queue 256000b forward loss 0% backward loss 0.5%", 0, 4_000_000, 64, 8, 0.15),
+    ("rate 34.368mbit delay 20ms queue 256000b forward loss 0% backward loss 1%", 0, 2_000_000, 64, 8, 0.15),
+    ("rate 34.368mbit delay 60ms queue 256000b forward loss 0% backward loss 1%", 0, 1_000_000, 64, 8, 0.15),
 ]
 
 SERVER = """
@@ -96,6 +96,8 @@ def offered(running):
 
 def measure(cell):
     link, window, size, real, seeds, tolerance = cell
+    # Transfers at the same time share the link, and its queue: on both sides as many.
+    abreast = 4 if real > 4 else 1
     run(FARHAUL, "lab", "up", "--name", LAB, "--link", link, "--congestion-control", "reno")
     server = None
     try:
@@ -104,7 +106,7 @@ def measure(cell):
         server = subprocess.Popen(["ip", "netns", "exec", space, sys.executable, "-c", SERVER, str(size)])
         inside("client", "ping", "-c", "1", "-W", "3", "10.2.0.2")
         words = ("client", sys.executable, "-c", CLIENT, "10.2.0.2", str(window), str(size))
-        with concurrent.futures.ThreadPoolExecutor(4 if real > 4 else 1) as several:
+        with concurrent.futures.ThreadPoolExecutor(abreast) as several:
             running = [several.submit(inside, *words) for _ in range(real)]
             seen = offered(running) if window else 1 << 30
             times = [float(one.result()) for one in running]
@@ -113,12 +115,12 @@ def measure(cell):
             server.kill()
             server.wait()
         run(FARHAUL, "lab", "down", "--name", LAB)
-    simulated = [float(line) for line in run(EXAMPLE, link, str(seen), str(size), str(seeds)).split()]
-    # Losses make times long-tailed: means of many on our side, of some there.
+    words = ("linux", link, str(seen), str(size), str(seeds), str(abreast), str(real))
+    simulated = [float(line) for line in run(EXAMPLE, *words).split()]
     ours, theirs = statistics.mean(simulated), statistics.mean(times)
     return {
         "link": link, "window_bytes": seen if window else 0, "bytes": size, "linux_s": theirs, "linux_n": real,
-        "linux_all_s": times, "simulated_s": ours, "simulated_n": seeds,
+        "linux_all_s": times, "abreast": abreast, "simulated_s": ours, "simulated_n": len(simulated),
         "error": ours / theirs - 1, "tolerance": tolerance, "ok": abs(ours / theirs - 1) <= tolerance,
     }
 
