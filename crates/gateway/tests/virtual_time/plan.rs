@@ -126,11 +126,14 @@ const COMPANY: [(&str, u64, &str); 3] =
     [("51.84", 30, "0"), ("51.84", 100, "0"), ("51.84", 100, "1")];
 
 /// What is odd about a link, added to or in place of the matrix's words.
-const ODDITIES: [(&str, &str); 7] = [
+const ODDITIES: [(&str, &str); 10] = [
     ("bursts1%", "loss bursts 1% 3"),
     ("bursts5%", "loss bursts 5% 3"),
     ("jitter20%", "jitter JITTER"),
     ("jitter20%-overtaking", "jitter JITTER reorder jitter"),
+    ("ahead1%", "reorder 1%"),
+    ("ahead25%", "reorder 25%"),
+    ("late1%", "reorder 1% 10ms"),
     ("queue5ms", "queue 5ms"),
     ("queue5ms/1%", "loss 1% queue 5ms"),
     ("policer", "policer RATE 128kb rate 155.52mbit"),

@@ -105,7 +105,9 @@ pub struct Controller {
     batch: Option<(u64, u64)>,
     /// When the first packet since the last acknowledgement was sent.
     waiting_since_ns: Option<u64>,
-    /// Rate of the newest cohort that was not limited by the application, bytes per second.
+    /// Rate of the newest cohort that was not limited by the application, bytes per second, and
+    /// what counts as the latest rate.
+    newest: f64,
     latest: f64,
     is_limited: bool,
     /// Datagrams have become smaller: the path swallowed the larger ones for a while.
@@ -121,6 +123,9 @@ const TOLD_GAIN: f64 = 0.991;
 const GIVE_WAY_GAIN: f64 = 0.85;
 /// A queue that is shorter, s, may be the jitter of a probe: what is lost meanwhile is the path's.
 const SHORT_QUEUE: f64 = 0.022;
+/// A cohort of fewer packets on a path that loses many is easily an accident: the better of two
+/// counts.
+const SMALL_COHORT_PACKETS: f64 = 40.0;
 /// A queue is never drained faster than by sending this part of the rate.
 const GAIN_MIN: f64 = 0.5;
 
@@ -143,6 +148,7 @@ impl Controller {
             round_end_pn: 0,
             batch: None,
             waiting_since_ns: None,
+            newest: 0.0,
             latest: 0.0,
             is_limited: true,
             has_shrunk: false,
@@ -390,7 +396,11 @@ impl Controller {
         let corrected = sample.rate / (1.0 - sample.missing.min(self.loss.base()));
         let is_queue_short = self.delay.queue() < SHORT_QUEUE.max(self.threshold());
         if !sample.is_limited {
-            self.latest = corrected;
+            self.latest = match sample.sent_packets < SMALL_COHORT_PACKETS {
+                true => corrected.max(self.newest),
+                false => corrected,
+            };
+            self.newest = corrected;
         }
         match sample.purpose {
             Purpose::Climb => self.learn_climb(now_ns, sample, corrected),

@@ -10,6 +10,18 @@ const NEWS: f64 = 1.1;
 /// Probes in a row that found more before the search starts anew.
 const FINDS: u32 = 2;
 
+/// Cohorts between probes, 3.5 to 4.5. Others probe as well, on the same link and on the way back,
+/// where their trains delay our acknowledgements: whoever kept step with them would never see the
+/// link free.
+fn uneven_wait(pn: u64) -> f64 {
+    // The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+    let mut mixed = pn.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^= mixed >> 31;
+    3.5 + (mixed >> 11) as f64 / (1u64 << 53) as f64
+}
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct Probe {
     /// Estimate when the probe was sent, bytes per second.
@@ -20,6 +32,8 @@ pub(super) struct Probe {
     finds: u32,
     /// The next probe need not wait.
     is_urgent: bool,
+    /// Cohorts from one probe to the next.
+    wait: f64,
     /// Marks are believed once a round trip: packets before this one are old news.
     marked_pn: u64,
 }
@@ -45,13 +59,14 @@ impl Controller {
         if self.delay.queue() > super::standing::PROBE_QUEUE * self.threshold() {
             return false;
         }
-        let wait = (4.0 * self.cohort_span()).max(self.rtt());
+        let wait = (self.probe.wait * self.cohort_span()).max(self.rtt());
         let passed = now_ns.saturating_sub(since_ns) as f64 / 1e9;
         self.probe.is_urgent || passed > wait
     }
 
     pub(super) fn enter_up(&mut self) {
         self.probe.is_urgent = false;
+        self.probe.wait = uneven_wait(self.next_pn);
         self.probe.before = self.rate();
         self.rates.next_cycle();
         self.enter(Phase::Up);

@@ -16,12 +16,17 @@ const STANDING: f64 = 0.012;
 pub(super) const PROBE_QUEUE: f64 = 1.5;
 /// Yielding in vain so often means that somebody fills whatever we leave.
 const YIELDS_IN_VAIN: u32 = 3;
+/// While others are known to share the link, a queue that does not move when we yield is more
+/// often them filling in than a longer route: so many looks in a row must say so.
+const FLAT_LOOKS: u32 = 3;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Standing {
     /// Since when the queue stands.
     since_ns: Option<u64>,
     in_vain: u32,
+    /// Looks in a row in which the queue did not move.
+    flat: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -123,7 +128,8 @@ impl Controller {
             false => 0.2,
         };
         let is_flat = least > (1.0 - noise) * test.queue && largest < (1.0 + noise) * test.queue;
-        if is_flat {
+        self.standing.flat = if is_flat { self.standing.flat + 1 } else { 0 };
+        if is_flat && (test.shared.is_none() || self.standing.flat >= FLAT_LOOKS) {
             self.delay.freeze(false);
             self.delay.rebase();
             self.standing.in_vain = 0;
