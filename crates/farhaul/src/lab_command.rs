@@ -42,6 +42,8 @@ enum LabVerb {
     Demo(Demo),
     /// Measure how true the link emulator is.
     Calibrate(crate::calibrate_command::CalibrateCommand),
+    /// Measure how often the circuit tester names a planted fault.
+    Probe(crate::accuracy_command::AccuracyCommand),
     /// Measure the tunnel beside the kernel's own controllers on the same links.
     Tunnel(crate::tunnel_command::TunnelCommand),
     /// Remove what crashed runs left behind.
@@ -144,6 +146,7 @@ impl LabCommand {
             LabVerb::List(command) => command.run(),
             LabVerb::Demo(command) => command.run(),
             LabVerb::Calibrate(command) => command.run(program()?, stop_on_signal()?),
+            LabVerb::Probe(command) => command.run(program()?, stop_on_signal()?),
             LabVerb::Tunnel(command) => command.run(program()?, stop_on_signal()?),
             LabVerb::Sweep => sweep(),
         }
@@ -171,7 +174,7 @@ impl Demo {
 
 /// Ctrl-C, hang-up and termination set the flag instead of ending the process,
 /// so that whatever runs can clean up.
-fn stop_on_signal() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn stop_on_signal() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     let trouble =

@@ -7,6 +7,7 @@
 //! Exit codes are stable: 0 done, 1 failed, 2 wrong usage. Errors go to
 //! standard error as `farhaul: what happened, where, what to do`.
 
+mod accuracy_command;
 mod ask;
 mod bypass_command;
 mod calibrate_command;
@@ -19,6 +20,7 @@ mod lab_command;
 mod link_command;
 mod pair_command;
 mod print;
+mod probe_command;
 mod questions;
 mod reload_command;
 mod reset_command;
@@ -62,6 +64,8 @@ enum Verb {
     Link(link_command::LinkCommand),
     /// A WAN of network namespaces on this machine, with real servers and clients.
     Lab(lab_command::LabCommand),
+    /// Test a circuit and say what is wrong with it.
+    Probe(probe_command::ProbeCommand),
     /// HTTP over long links with and without proxies, simulated.
     Sim(sim_command::SimCommand),
     /// The gateway at a glance, and the one thing to fix next.
@@ -92,6 +96,7 @@ impl Verb {
             Self::PrintConfig(command) => command.run(),
             Self::Link(command) => command.run(),
             Self::Lab(command) => command.run(),
+            Self::Probe(command) => command.run(),
             Self::Sim(command) => command.run(),
             Self::Status(command) => command.run(),
             Self::Flows(command) => command.run(),

@@ -5,7 +5,8 @@
 //! [`topology`] lays out client, gateways, link and server; [`deployment`] runs
 //! them, [`gateways`] adds the pair. [`emulate`] is the link itself, on real
 //! packets; [`calibrate`] measures it. [`demo`] is the first use of all of it,
-//! [`live`] the tunnel beside the kernel's own controllers.
+//! [`live`] the tunnel beside the kernel's own controllers; [`probe`] is the
+//! circuit tester.
 //! Results are a [`measurement`] for programs and a [`table`] for people.
 
 pub mod calibrate;
@@ -18,6 +19,7 @@ mod iperf;
 pub mod live;
 pub mod measurement;
 pub mod netns;
+pub mod probe;
 pub mod process;
 pub mod sandbox;
 pub mod table;

@@ -210,13 +210,10 @@ fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
 impl Measurement {
     /// An empty document of now, here.
     pub fn new(name: impl Into<String>, plan: impl Into<String>, seed: u64) -> Self {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
         Self {
             name: name.into(),
             commit: commit(),
-            date: rfc3339(now.as_secs()),
+            date: now_text(),
             machine: Machine::here(),
             plan: plan.into(),
             seed,
@@ -300,6 +297,12 @@ fn commit() -> Option<String> {
     } else {
         format!("{head}-dirty")
     })
+}
+
+/// The time of day as RFC 3339 text in UTC.
+pub(crate) fn now_text() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    rfc3339(now.unwrap_or_default().as_secs())
 }
 
 /// Seconds since 1970 as RFC 3339 text.

@@ -1,0 +1,319 @@
+//! `farhaul probe`: tests a circuit and says what is wrong with it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use farhaul_lab::probe::datagram_flow::FlowPlan;
+use farhaul_lab::probe::examine::{Single, Target, examine, single};
+use farhaul_lab::probe::tcp_test::{Direction, TcpPlan};
+use farhaul_lab::probe::{PORT, ProbeError, Report, Server, ServerOptions, text};
+
+use crate::failure::Failure;
+use crate::lab_command::stop_on_signal;
+use crate::print;
+
+const EXAMPLES: &str = "\
+example: far end:   farhaul probe serve
+         near end:  farhaul probe diagnose far-end.example
+exit codes: 0 no fault, 10 fault found, 3 nobody there, 4 refused, 5 broken
+protocol, 6 lost or silent, 7 interrupted, 2 wrong usage, 1 own trouble";
+
+/// `farhaul probe`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ProbeCommand {
+    #[command(subcommand)]
+    verb: ProbeVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum ProbeVerb {
+    /// Be the far end: wait for clients.
+    Serve(Serve),
+    /// Examine the circuit to a server and say what is wrong.
+    #[command(after_help = EXAMPLES)]
+    Diagnose(Diagnose),
+    /// One TCP test.
+    Tcp(Tcp),
+    /// One UDP test.
+    Udp(Udp),
+    /// Throughput by window size, beside what window / RTT predicts.
+    Sweep(Sweep),
+    /// Transactions per second, on one connection and on new ones.
+    Transact(Transact),
+    /// Print the JSON Schema of reports.
+    Schema,
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// Listen only here [default: all addresses].
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<IpAddr>,
+    /// TCP port.
+    #[arg(long, default_value_t = PORT)]
+    port: u16,
+    /// Most clients at once.
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    clients: u32,
+    /// Advertise no larger receive window, in bytes (8192, 64k, 1m).
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    window: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+struct Far {
+    /// Name or address of the server.
+    host: String,
+    /// TCP port of the server.
+    #[arg(long, default_value_t = PORT)]
+    port: u16,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Diagnose {
+    #[command(flatten)]
+    far: Far,
+    /// Seconds of each TCP test.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
+    time: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Way {
+    /// From here to the server.
+    Up,
+    /// From the server to here.
+    Down,
+    /// Both at the same time.
+    Both,
+}
+
+impl From<Way> for Direction {
+    fn from(way: Way) -> Self {
+        match way {
+            Way::Up => Self::Up,
+            Way::Down => Self::Down,
+            Way::Both => Self::Both,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+struct Tcp {
+    #[command(flatten)]
+    far: Far,
+    /// Which way data goes.
+    #[arg(long, value_enum, default_value = "up")]
+    way: Way,
+    /// Seconds.
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    time: f64,
+    /// Streams each way.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    streams: u16,
+    /// Receivers advertise no more, in bytes.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    window: Option<u32>,
+    /// Send buffers hold this much, in bytes.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    send_buffer: Option<u32>,
+    /// Congestion control of the senders.
+    #[arg(long, value_name = "NAME")]
+    congestion_control: Option<String>,
+    /// Largest segment in bytes.
+    #[arg(long, value_name = "BYTES")]
+    mss: Option<u16>,
+    /// DSCP of the client's packets.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..64))]
+    dscp: u8,
+}
+
+#[derive(Debug, Args)]
+struct Udp {
+    #[command(flatten)]
+    far: Far,
+    /// Which way data goes.
+    #[arg(long, value_enum, default_value = "up")]
+    way: Way,
+    /// Seconds.
+    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    time: f64,
+    /// Payload rate in Mbit/s.
+    #[arg(long, value_name = "MBIT", default_value_t = 1.0, value_parser = positive)]
+    rate: f64,
+    /// Payload of a datagram in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 1400)]
+    payload: u16,
+}
+
+#[derive(Debug, Args)]
+struct Sweep {
+    #[command(flatten)]
+    far: Far,
+    /// Which way data goes.
+    #[arg(long, value_enum, default_value = "up")]
+    way: Way,
+    /// Seconds for each window size.
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    time: f64,
+    /// Largest window in bytes.
+    #[arg(long, value_name = "BYTES", default_value = "1m", value_parser = bytes)]
+    most: u32,
+}
+
+#[derive(Debug, Args)]
+struct Transact {
+    #[command(flatten)]
+    far: Far,
+    /// Seconds.
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    time: f64,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    const MOST: f64 = 3600.0;
+    match positive(text)? {
+        seconds if (0.001..=MOST).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("a test takes between 0.001 and {MOST} seconds")),
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    match number.is_finite() && number > 0.0 {
+        true => Ok(number),
+        false => Err("it must be more than 0".to_owned()),
+    }
+}
+
+fn bytes(text: &str) -> Result<u32, String> {
+    let lower = text.to_ascii_lowercase();
+    let (digits, shift) = match lower.strip_suffix(['k', 'm']) {
+        Some(digits) if lower.ends_with('k') => (digits, 10),
+        Some(digits) => (digits, 20),
+        None => (lower.as_str(), 0),
+    };
+    let number: u32 = digits
+        .parse()
+        .map_err(|_| "not a number of bytes, such as 8192, 64k or 1m".to_owned())?;
+    let shifted = u64::from(number) << shift;
+    u32::try_from(shifted).map_err(|_| "too many bytes".to_owned())
+}
+
+impl From<ProbeError> for Failure {
+    fn from(error: ProbeError) -> Self {
+        match error {
+            ProbeError::Usage(_) => Self::usage(error),
+            other => Self::failed(other),
+        }
+    }
+}
+
+impl ProbeCommand {
+    /// Does what was asked.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self.verb {
+            ProbeVerb::Serve(serve) => serve.run(),
+            ProbeVerb::Diagnose(diagnose) => diagnose.run(),
+            ProbeVerb::Tcp(tcp) => tcp.run(),
+            ProbeVerb::Udp(udp) => udp.run(),
+            ProbeVerb::Sweep(sweep) => {
+                let each_ms = (sweep.time * 1e3) as u64;
+                sweep
+                    .far
+                    .run(&Single::Sweep(sweep.way.into(), sweep.most, each_ms))
+            }
+            ProbeVerb::Transact(transact) => {
+                let time = Duration::from_secs_f64(transact.time);
+                transact.far.run(&Single::Transact(time))
+            }
+            ProbeVerb::Schema => print::out(&Report::schema_text()),
+        }
+    }
+}
+
+impl Serve {
+    fn run(self) -> Result<(), Failure> {
+        let options = ServerOptions {
+            address: self.listen,
+            port: self.port,
+            sessions_max: self.clients,
+            window_bytes: self.window,
+            ..ServerOptions::default()
+        };
+        let server = Server::listen(options, stop_on_signal()?)?;
+        for address in server.addresses() {
+            print::line(&format!("listening on {address}"))?;
+        }
+        Ok(server.run()?)
+    }
+}
+
+impl Diagnose {
+    fn run(self) -> Result<(), Failure> {
+        let is_quiet = self.far.json;
+        let tell = |step: &str| {
+            if !is_quiet {
+                eprintln!("farhaul: {step}");
+            }
+        };
+        let report = examine(&self.far.target()?, (self.time * 1e3) as u64, &tell);
+        self.far.show(&report)
+    }
+}
+
+impl Tcp {
+    fn run(self) -> Result<(), Failure> {
+        let mut plan = TcpPlan::new(self.way.into(), (self.time * 1e3) as u64);
+        plan.streams = self.streams;
+        plan.window_bytes = self.window;
+        plan.send_buffer_bytes = self.send_buffer;
+        plan.congestion_control = self.congestion_control;
+        plan.mss_bytes = self.mss;
+        plan.tos = self.dscp << 2;
+        plan.check().map_err(Failure::usage)?;
+        self.far.run(&Single::Tcp(plan))
+    }
+}
+
+impl Udp {
+    fn run(self) -> Result<(), Failure> {
+        let plan = FlowPlan::even(self.way.into(), self.payload, self.rate * 1e6, self.time);
+        plan.check().map_err(Failure::usage)?;
+        self.far.run(&Single::Flow(plan))
+    }
+}
+
+impl Far {
+    fn target(&self) -> Result<Target, Failure> {
+        Ok(Target {
+            host: self.host.clone(),
+            port: self.port,
+            stop: Arc::clone(&stop_on_signal()?),
+        })
+    }
+
+    fn run(&self, test: &Single) -> Result<(), Failure> {
+        self.show(&single(&self.target()?, test))
+    }
+
+    fn show(&self, report: &Report) -> Result<(), Failure> {
+        match self.json {
+            true => print::value(report)?,
+            false => print::out(&text::of(report))?,
+        }
+        if let Some(trouble) = &report.error {
+            eprintln!("farhaul: {}", trouble.text);
+        }
+        match report.exit_code {
+            0 => Ok(()),
+            code => Err(Failure::Verdict(code)),
+        }
+    }
+}

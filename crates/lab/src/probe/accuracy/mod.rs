@@ -1,0 +1,286 @@
+//! How often the verdict is right: faults planted on the emulator, drawn at
+//! random, examined by the real program in namespaces of their own.
+
+pub mod plant;
+mod trouble;
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::deployment::Lab;
+use crate::error::{During, LabError};
+use crate::measurement::{Measurement, Op, Row};
+use crate::topology::{LabOptions, SERVER};
+
+use super::diagnose::Fault;
+use super::report::Report;
+use plant::{Circuit, Plant, draw};
+use trouble::Trouble;
+
+/// A run whose emulator was later than this says nothing about the verdict.
+const LATENESS_MS_MAX: f64 = 2.0;
+const SERVER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub struct AccuracyOptions {
+    /// Plants; those of two faults and clean circuits among them.
+    pub plants: Vec<Plant>,
+    /// Runs of each.
+    pub runs: u64,
+    /// Base of all draws.
+    pub seed: u64,
+    /// Name of the labs.
+    pub lab: String,
+    /// This very program.
+    pub program: PathBuf,
+    /// Results of single runs, one JSON document a line: what is there already
+    /// is not done again.
+    pub runs_file: PathBuf,
+    /// Set to end it.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// What was planted.
+    pub plant: Plant,
+    /// Its seed.
+    pub seed: u64,
+    /// The circuit.
+    pub words: String,
+    /// What was named.
+    pub found: Vec<Fault>,
+    /// Whether exactly what was planted was named.
+    pub is_right: bool,
+    /// The verdict's sentence.
+    pub sentence: String,
+    /// How late the emulator was at most.
+    pub lateness_max_ms: f64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Why there is no verdict.
+    pub error: Option<String>,
+}
+
+/// Runs what is missing and puts everything together.
+pub fn run(options: &AccuracyOptions, tell: &dyn Fn(&Run)) -> Result<Measurement, LabError> {
+    let mut runs = read(&options.runs_file)?;
+    for number in 0..options.runs {
+        for plant in &options.plants {
+            let seed = seed_of(options.seed, *plant, number);
+            if runs
+                .iter()
+                .any(|run| run.plant == *plant && run.seed == seed)
+            {
+                continue;
+            }
+            if options.stop.load(Ordering::Relaxed) {
+                return Err(LabError::Interrupted);
+            }
+            let run = once(options, *plant, seed);
+            tell(&run);
+            append(&options.runs_file, &run)?;
+            runs.push(run);
+        }
+    }
+    Ok(measurement(options, &runs))
+}
+
+fn seed_of(base: u64, plant: Plant, number: u64) -> u64 {
+    base.wrapping_mul(1_000_003)
+        .wrapping_add(plant as u64 * 10_007)
+        .wrapping_add(number)
+}
+
+fn read(path: &Path) -> Result<Vec<Run>, LabError> {
+    match fs::read_to_string(path) {
+        // A last line cut short by a crash is done again.
+        Ok(text) => Ok(text.lines().flat_map(serde_json::from_str).collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).during(|| format!("reading {}", path.display())),
+    }
+}
+
+fn append(path: &Path, run: &Run) -> Result<(), LabError> {
+    let line = serde_json::to_string(run).unwrap_or_default();
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).during(|| format!("making {}", folder.display()))?;
+    }
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .and_then(|mut file| writeln!(file, "{line}"))
+        .during(|| format!("writing {}", path.display()))
+}
+
+fn once(options: &AccuracyOptions, plant: Plant, seed: u64) -> Run {
+    let circuit = draw(plant, seed);
+    let begin = Instant::now();
+    let mut run = Run {
+        plant,
+        seed,
+        words: circuit.words.clone(),
+        found: Vec::new(),
+        is_right: false,
+        sentence: String::new(),
+        lateness_max_ms: 0.0,
+        seconds: 0.0,
+        error: None,
+    };
+    match examined(options, &circuit, seed) {
+        Ok((report, lateness_max_ms)) => {
+            run.lateness_max_ms = lateness_max_ms;
+            run.error = report.error.map(|trouble| trouble.text);
+            if let Some(verdict) = report.verdict {
+                run.found = verdict.faults();
+                run.is_right = run.found == plant.expected();
+                run.sentence = verdict.sentence;
+            }
+        }
+        Err(error) => run.error = Some(error.to_string()),
+    }
+    run.seconds = begin.elapsed().as_secs_f64();
+    run
+}
+
+/// Builds the circuit, examines it, and takes it down.
+fn examined(
+    options: &AccuracyOptions,
+    circuit: &Circuit,
+    seed: u64,
+) -> Result<(Report, f64), LabError> {
+    let mut lab_options = LabOptions::new(&options.lab, &options.program).with_link(&circuit.words);
+    lab_options.seed = seed;
+    let mut lab = Lab::up(&lab_options)?;
+    lab.interrupt_by(Arc::clone(&options.stop));
+    let (client, server) = (lab.client()?, lab.server()?);
+    for (namespace, settings) in [(&client, &circuit.client), (&server, &circuit.server)] {
+        let settings: Vec<_> = settings
+            .iter()
+            .map(|(path, value)| (*path, value.as_str()))
+            .collect();
+        namespace.set(&settings)?;
+    }
+    let program = options.program.to_string_lossy().into_owned();
+    let process =
+        lab.sandbox_mut()
+            .start("probe-server", &server, &[&program, "probe", "serve"])?;
+    lab.wait_ready("probe-server", "the test server", SERVER_PATIENCE, |lab| {
+        let log = fs::read_to_string(lab.sandbox().log_path("probe-server"));
+        log.is_ok_and(|log| log.contains("listening"))
+    })?;
+    let trouble = Trouble::begin(circuit, &lab, process.pid)?;
+    let output = client
+        .command(&program)
+        .args(["probe", "diagnose", &SERVER.to_string(), "--json"])
+        .output()
+        .during(|| "starting the examination".to_owned())?;
+    drop(trouble);
+    let report = serde_json::from_slice(&output.stdout).map_err(|error| LabError::Invalid {
+        what: "the report of the examination".to_owned(),
+        why: format!("{error}: {}", String::from_utf8_lossy(&output.stderr)),
+    })?;
+    let stats = lab.link_stats()?;
+    let late = |direction: &str| {
+        let ns = stats
+            .get(direction)
+            .and_then(|one| one.get("lateness_max_ns"));
+        ns.and_then(serde_json::Value::as_f64).unwrap_or(0.0) / 1e6
+    };
+    Ok((report, late("forward").max(late("backward"))))
+}
+
+/// Each plant's share of right verdicts, among runs whose emulator was on time.
+pub fn measurement(options: &AccuracyOptions, runs: &[Run]) -> Measurement {
+    const RIGHT: f64 = 0.95;
+    const FALSE_ALARMS: f64 = 0.02;
+    let plan = format!(
+        "faults planted on emulated circuits of 10 to 150 Mbit/s and 10 to 100 ms, {} runs each; runs whose emulator was later than {LATENESS_MS_MAX} ms are not counted",
+        options.runs
+    );
+    let mut document = Measurement::new("probe", plan, options.seed);
+    for plant in &options.plants {
+        let all: Vec<_> = runs.iter().filter(|run| run.plant == *plant).collect();
+        let counted: Vec<_> = all
+            .iter()
+            .filter(|run| run.error.is_none() && run.lateness_max_ms <= LATENESS_MS_MAX)
+            .collect();
+        let name = plant.name();
+        if counted.is_empty() {
+            document.rows.push(Row::failed(
+                &name,
+                "probe",
+                "right verdicts",
+                "",
+                "no run counts",
+            ));
+            continue;
+        }
+        let right = counted.iter().filter(|run| run.is_right).count() as f64 / counted.len() as f64;
+        let row = match plant {
+            Plant::Clean => Row::of(&name, "probe", "false alarms", "", 1.0 - right)
+                .target(Op::AtMost, FALSE_ALARMS),
+            _ => Row::of(&name, "probe", "right verdicts", "", right).target(Op::AtLeast, RIGHT),
+        };
+        let row = row
+            .detail("runs_counted", counted.len())
+            .detail("runs_late_or_failed", all.len() - counted.len());
+        document.rows.push(row);
+    }
+    document
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_and_failed_runs_do_not_count() {
+        let options = AccuracyOptions {
+            plants: vec![Plant::Clean, Plant::Loss1],
+            runs: 4,
+            seed: 1,
+            lab: "x".to_owned(),
+            program: PathBuf::new(),
+            runs_file: PathBuf::new(),
+            stop: Arc::default(),
+        };
+        let run = |plant, is_right, lateness_max_ms, error: Option<&str>| Run {
+            plant,
+            seed: 1,
+            words: String::new(),
+            found: Vec::new(),
+            is_right,
+            sentence: String::new(),
+            lateness_max_ms,
+            seconds: 1.0,
+            error: error.map(str::to_owned),
+        };
+        let runs = [
+            run(Plant::Clean, true, 0.1, None),
+            run(Plant::Clean, false, 5.0, None),
+            run(Plant::Clean, false, 0.1, Some("no")),
+            run(Plant::Loss1, true, 0.1, None),
+            run(Plant::Loss1, false, 0.1, None),
+        ];
+        let document = measurement(&options, &runs);
+        assert_eq!(
+            (document.rows[0].value, document.rows[0].ok),
+            (Some(0.0), Some(true))
+        );
+        assert_eq!(
+            (document.rows[1].value, document.rows[1].ok),
+            (Some(0.5), Some(false))
+        );
+        assert_eq!(measurement(&options, &[]).rows[0].ok, Some(false));
+    }
+}

@@ -1,0 +1,223 @@
+//! Faults to plant: each drawn at random in strength, rate and round trip.
+
+use serde::{Deserialize, Serialize};
+
+use crate::probe::diagnose::Fault;
+
+/// What is planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum Plant {
+    Clean,
+    ReceiveWindow,
+    WindowScaling,
+    SendBuffer,
+    Loss001,
+    Loss1,
+    Policer,
+    Duplex,
+    BlackHole,
+    ShallowBuffer,
+    CpuBound,
+    AsymmetricRate,
+    Reordering,
+    WindowAndLoss,
+    BlackHoleAndReordering,
+    BufferAndPolicer,
+}
+
+impl Plant {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::Clean,
+        Self::ReceiveWindow,
+        Self::WindowScaling,
+        Self::SendBuffer,
+        Self::Loss001,
+        Self::Loss1,
+        Self::Policer,
+        Self::Duplex,
+        Self::BlackHole,
+        Self::ShallowBuffer,
+        Self::CpuBound,
+        Self::AsymmetricRate,
+        Self::Reordering,
+        Self::WindowAndLoss,
+        Self::BlackHoleAndReordering,
+        Self::BufferAndPolicer,
+    ];
+
+    /// Short and stable.
+    pub fn name(self) -> String {
+        serde_json::to_value(self)
+            .ok()
+            .and_then(|value| value.as_str().map(str::to_owned))
+            .unwrap_or_default()
+    }
+
+    /// What the verdict must name, and nothing else.
+    pub fn expected(self) -> Vec<Fault> {
+        match self {
+            Self::Clean => vec![],
+            Self::ReceiveWindow => vec![Fault::ReceiveWindow],
+            Self::WindowScaling => vec![Fault::WindowScaling],
+            Self::SendBuffer => vec![Fault::SendBuffer],
+            Self::Loss001 | Self::Loss1 => vec![Fault::Loss],
+            Self::Policer => vec![Fault::Policer],
+            Self::Duplex => vec![Fault::DuplexMismatch],
+            Self::BlackHole => vec![Fault::MtuBlackHole],
+            Self::ShallowBuffer => vec![Fault::ShallowBuffer],
+            Self::CpuBound => vec![Fault::CpuBound],
+            Self::AsymmetricRate => vec![Fault::AsymmetricRate],
+            Self::Reordering => vec![Fault::Reordering],
+            Self::WindowAndLoss => vec![Fault::ReceiveWindow, Fault::Loss],
+            Self::BlackHoleAndReordering => vec![Fault::MtuBlackHole, Fault::Reordering],
+            Self::BufferAndPolicer => vec![Fault::SendBuffer, Fault::Policer],
+        }
+    }
+}
+
+/// A circuit with its faults.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Circuit {
+    /// For `farhaul link`.
+    pub words: String,
+    /// Settings of the client's host.
+    pub client: Vec<(&'static str, String)>,
+    /// Settings of the server's host.
+    pub server: Vec<(&'static str, String)>,
+    /// Share of a processor the server's program has.
+    pub server_cpu: Option<f64>,
+    /// Loss of a direction while the other is full.
+    pub duplex_loss: Option<f64>,
+}
+
+/// Reproducible draws (Steele, Lea, Flood 2014: SplitMix64).
+#[derive(Debug, Clone)]
+pub struct Draw(u64);
+
+impl Draw {
+    /// Of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn between(&mut self, least: f64, most: f64) -> f64 {
+        least + self.unit() * (most - least)
+    }
+
+    /// Evenly spread in its logarithm.
+    fn scale(&mut self, least: f64, most: f64) -> f64 {
+        (least.ln() + self.unit() * (most / least).ln()).exp()
+    }
+}
+
+/// A circuit of 10 to 150 Mbit/s and 10 to 100 ms with a plant in it.
+pub fn draw(plant: Plant, seed: u64) -> Circuit {
+    let mut draw = Draw::new(seed);
+    let rate_mbit = match plant {
+        // One in ten thousand cannot show among few.
+        Plant::Loss001 => draw.scale(30.0, 150.0),
+        Plant::CpuBound => draw.scale(80.0, 150.0),
+        _ => draw.scale(10.0, 150.0),
+    };
+    let rtt_ms = match plant {
+        // Below, 64 KB would be enough.
+        Plant::WindowScaling => draw.scale((900.0 / rate_mbit).max(20.0), 120.0),
+        _ => draw.scale(10.0, 100.0),
+    };
+    let bdp_bytes = rate_mbit * rtt_ms * 125.0;
+    let base = format!("rate {rate_mbit:.3}mbit delay {:.3}ms", rtt_ms / 2.0);
+    let mut circuit = Circuit {
+        words: base.clone(),
+        client: Vec::new(),
+        server: Vec::new(),
+        server_cpu: None,
+        duplex_loss: None,
+    };
+    let small = |draw: &mut Draw| (bdp_bytes * draw.between(0.15, 0.6)).max(6_000.0) as u64;
+    match plant {
+        Plant::Clean => {}
+        Plant::ReceiveWindow => circuit
+            .server
+            .push(("ipv4/tcp_rmem", three(small(&mut draw)))),
+        Plant::WindowScaling => circuit
+            .server
+            .push(("ipv4/tcp_window_scaling", "0".to_owned())),
+        Plant::SendBuffer => circuit
+            .client
+            .push(("ipv4/tcp_wmem", three(small(&mut draw)))),
+        Plant::Loss001 => circuit.words += " loss 0.01%",
+        Plant::Loss1 => circuit.words += " loss 1%",
+        Plant::Policer => circuit.words += &policer(&mut draw, rate_mbit),
+        Plant::Duplex => circuit.duplex_loss = Some(draw.between(0.05, 0.15)),
+        Plant::BlackHole => circuit.words += &format!(" mtu {:.0}", draw.between(1280.0, 1480.0)),
+        Plant::ShallowBuffer => {
+            let packets = (bdp_bytes / 1514.0 * 0.3).clamp(3.0, 12.0);
+            circuit.words += &format!(" queue {:.0}p", draw.between(3.0, packets.max(3.1)));
+        }
+        Plant::CpuBound => circuit.server_cpu = Some(draw.between(0.01, 0.02)),
+        Plant::AsymmetricRate => {
+            let other = rate_mbit / draw.between(2.0, 8.0);
+            circuit.words += &format!(" backward rate {other:.3}mbit");
+        }
+        Plant::Reordering => circuit.words += &reordering(&mut draw),
+        Plant::WindowAndLoss => {
+            circuit
+                .server
+                .push(("ipv4/tcp_rmem", three(small(&mut draw))));
+            circuit.words += &format!(" loss {:.2}%", draw.between(0.1, 1.0));
+        }
+        Plant::BlackHoleAndReordering => {
+            circuit.words += &format!(" mtu {:.0}", draw.between(1280.0, 1480.0));
+            circuit.words += &reordering(&mut draw);
+        }
+        Plant::BufferAndPolicer => {
+            circuit.words += &policer(&mut draw, rate_mbit);
+            let bytes = (bdp_bytes * 0.04).max(5_000.0) as u64;
+            circuit.client.push(("ipv4/tcp_wmem", three(bytes)));
+        }
+    }
+    circuit
+}
+
+fn three(most: u64) -> String {
+    format!("4096 {} {most}", most.min(4096).max(most / 2))
+}
+
+fn policer(draw: &mut Draw, rate_mbit: f64) -> String {
+    let rate = rate_mbit / draw.between(2.0, 6.0);
+    format!(" policer {rate:.3}mbit {:.0}kb", draw.between(30.0, 60.0))
+}
+
+fn reordering(draw: &mut Draw) -> String {
+    let (share, extra_ms) = (draw.between(0.5, 5.0), draw.between(2.0, 8.0));
+    format!(" reorder {share:.2}% {extra_ms:.1}ms")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_plant_is_a_circuit_and_can_be_drawn_again() {
+        for plant in Plant::ALL {
+            for seed in 0..50 {
+                let circuit = draw(plant, seed);
+                let parsed = farhaul_link::LinkProfile::parse(&circuit.words);
+                assert!(parsed.is_ok(), "{plant:?}: {}: {parsed:?}", circuit.words);
+                assert_eq!(circuit, draw(plant, seed));
+            }
+            assert_ne!(draw(plant, 1), draw(plant, 2), "{plant:?}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The near end: connects, asks, measures, and brings both views together.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, ScopedJoinHandle, sleep};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use super::clock::now_ns;
+use super::datagram_flow::{FlowCount, FlowPlan, Header, Kind, receive_flow, send_flow};
+use super::datagram_socket::DatagramSocket;
+use super::error::{ProbeError, While, harmless};
+use super::host::HostFacts;
+use super::message::{
+    ANSWER_BYTES_MAX, Answer, CONTROL_MSS_BYTES, Control, Greeting, PATIENCE, Purpose, Request,
+    SLICE, Token, VERSION,
+};
+use super::observe::{FlowResult, TcpResult};
+use super::tcp_test::{StreamEnd, TcpPlan, Worker};
+
+/// How long a connection may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// Clock readings of which the quickest counts.
+const CLOCK_READINGS: usize = 8;
+
+/// A session with a server.
+#[derive(Debug)]
+pub struct Client {
+    control: Control,
+    server: SocketAddr,
+    stop: Arc<AtomicBool>,
+    pub(crate) token: Token,
+    pub(crate) echo_port: u16,
+    /// How far the server's monotonic clock is ahead of ours.
+    clock_ahead_ns: i64,
+    /// Quickest round trip of the control connection.
+    pub(crate) control_rtt_ns: u64,
+    /// The server's settings.
+    pub server_host: HostFacts,
+    /// Other clients the server had when we came.
+    pub other_sessions: u32,
+    /// Largest segment of the streams to come, where large packets do not pass.
+    pub stream_mss_bytes: Option<u16>,
+}
+
+/// The first address of a name that somebody answers at.
+pub fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ProbeError> {
+    let unknown = |why: String| ProbeError::UnknownHost {
+        target: host.to_owned(),
+        why,
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let addresses: Vec<_> = (bare, port)
+        .to_socket_addrs()
+        .map_err(|error| unknown(error.to_string()))?
+        .collect();
+    match addresses.is_empty() {
+        true => Err(unknown("it has no address".to_owned())),
+        false => Ok(addresses),
+    }
+}
+
+impl Client {
+    /// Connects to the first address that answers, and greets.
+    pub fn connect(host: &str, port: u16, stop: Arc<AtomicBool>) -> Result<Self, ProbeError> {
+        let mut trouble = None;
+        for server in resolve(host, port)? {
+            match open(server, Some(CONTROL_MSS_BYTES), 0) {
+                Ok(stream) => return Self::greet(stream, server, stop),
+                Err(source) => {
+                    let target = server.to_string();
+                    trouble.get_or_insert(ProbeError::Unreachable { target, source });
+                }
+            }
+        }
+        Err(trouble.unwrap_or(ProbeError::Interrupted))
+    }
+
+    fn greet(
+        stream: TcpStream,
+        server: SocketAddr,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, ProbeError> {
+        let greeting = Greeting {
+            purpose: Purpose::Control,
+            token: [0; 16],
+        };
+        write(&stream, &greeting.to_bytes())?;
+        let mut control = Control::new(stream, Arc::clone(&stop), ANSWER_BYTES_MAX)?;
+        control.send(&Request::Hello { version: VERSION })?;
+        match control.receive("waiting for the server's greeting", PATIENCE)? {
+            Answer::Welcome {
+                token,
+                echo_port,
+                host,
+                other_sessions,
+                ..
+            } => {
+                let mut client = Self {
+                    control,
+                    server,
+                    stop,
+                    token,
+                    echo_port,
+                    clock_ahead_ns: 0,
+                    control_rtt_ns: u64::MAX,
+                    server_host: *host,
+                    other_sessions,
+                    stream_mss_bytes: None,
+                };
+                client.compare_clocks()?;
+                Ok(client)
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Address of the server.
+    pub fn server(&self) -> SocketAddr {
+        self.server
+    }
+
+    pub(crate) fn check_stop(&self) -> Result<(), ProbeError> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(ProbeError::Interrupted),
+            false => Ok(()),
+        }
+    }
+
+    /// An address of ours for sockets towards the server.
+    pub(crate) fn any_address(&self) -> IpAddr {
+        match self.server {
+            SocketAddr::V4(_) => IpAddr::from([0; 4]),
+            SocketAddr::V6(_) => IpAddr::from([0_u16; 8]),
+        }
+    }
+
+    fn compare_clocks(&mut self) -> Result<(), ProbeError> {
+        for _ in 0..CLOCK_READINGS {
+            let before = now_ns();
+            self.control.send(&Request::Clock)?;
+            let Answer::Clock { at_ns } = self.control.receive("comparing clocks", PATIENCE)?
+            else {
+                return Err(ProbeError::protocol("it does not tell the time"));
+            };
+            let rtt_ns = now_ns() - before;
+            if rtt_ns < self.control_rtt_ns {
+                self.control_rtt_ns = rtt_ns;
+                self.clock_ahead_ns = at_ns.wrapping_sub(before + rtt_ns / 2).cast_signed();
+            }
+        }
+        Ok(())
+    }
+
+    /// A TCP test, watched at both ends.
+    pub fn tcp(&mut self, plan: &TcpPlan) -> Result<TcpResult, ProbeError> {
+        plan.check().map_err(ProbeError::Usage)?;
+        let mut plan = plan.clone();
+        plan.mss_bytes = plan.mss_bytes.or(self.stream_mss_bytes);
+        self.control.send(&Request::Tcp(plan.clone()))?;
+        self.expect_ready()?;
+        let over = AtomicBool::new(false);
+        let workers: Result<Vec<_>, ProbeError> = (0..plan.connections())
+            .map(|number| {
+                let stream = self.open_stream(&plan, number)?;
+                Worker::new(&plan, &over, stream, number, false).locally("setting up a stream")
+            })
+            .collect();
+        let workers = workers?;
+        let patience = PATIENCE + 2 * Duration::from_millis(plan.duration_ms);
+        match self
+            .control
+            .receive("waiting for the test to begin", PATIENCE)?
+        {
+            Answer::Go => {}
+            other => return Err(unexpected(other)),
+        }
+        let (answer, client) = thread::scope(|scope| {
+            let threads: Vec<_> = workers
+                .into_iter()
+                .map(|worker| scope.spawn(move || worker.run()))
+                .collect();
+            let answer = self.control.receive("a TCP test was running", patience);
+            // Interrupted, or the server is gone: nothing goes on without it.
+            over.store(answer.is_err(), Ordering::Relaxed);
+            let ends: Vec<StreamEnd> = threads
+                .into_iter()
+                .flat_map(ScopedJoinHandle::join)
+                .collect();
+            (answer, ends)
+        });
+        match answer? {
+            Answer::TcpDone {
+                mut streams,
+                other_sessions,
+            } => {
+                streams
+                    .iter_mut()
+                    .for_each(|stream| stream.shift(self.clock_ahead_ns));
+                TcpResult::of(plan, client, streams, other_sessions)
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn open_stream(&self, plan: &TcpPlan, number: u16) -> Result<TcpStream, ProbeError> {
+        self.check_stop()?;
+        let mss = plan.mss_bytes.map(u32::from);
+        let stream = open(self.server, mss, plan.tos).lost_while("opening a stream")?;
+        let greeting = Greeting {
+            purpose: Purpose::Stream(number),
+            token: self.token,
+        };
+        write(&stream, &greeting.to_bytes())?;
+        Ok(stream)
+    }
+
+    /// A connection whose bytes all come back.
+    pub(crate) fn open_echo(&self) -> Result<TcpStream, ProbeError> {
+        let mss = Some(CONTROL_MSS_BYTES);
+        let stream = open(self.server, mss, 0).lost_while("opening a connection")?;
+        let greeting = Greeting {
+            purpose: Purpose::Echo,
+            token: self.token,
+        };
+        write(&stream, &greeting.to_bytes())?;
+        stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
+            .locally("setting up a connection")?;
+        Ok(stream)
+    }
+
+    fn expect_ready(&mut self) -> Result<u16, ProbeError> {
+        match self
+            .control
+            .receive("waiting for the server to be ready", PATIENCE)?
+        {
+            Answer::Ready { port } => Ok(port),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// A UDP test.
+    pub fn datagrams(&mut self, plan: &FlowPlan) -> Result<FlowResult, ProbeError> {
+        plan.check().map_err(ProbeError::Usage)?;
+        self.control.send(&Request::Datagrams(*plan))?;
+        let port = self.expect_ready()?;
+        let to = SocketAddr::new(self.server.ip(), port);
+        let socket =
+            DatagramSocket::bind(self.any_address(), 0, SLICE).locally("opening a UDP socket")?;
+        self.knock(&socket, to)?;
+        let patience = PATIENCE + 2 * Duration::from_nanos(plan.duration_ns());
+        let (token, over) = (self.token, AtomicBool::new(false));
+        let (answer, sent, count) = thread::scope(|scope| {
+            let up = plan.direction.has_up();
+            let sender = up.then(|| scope.spawn(|| send_flow(plan, token, &socket, to, &over)));
+            let receive = || receive_flow(plan, token, &socket, to.ip(), &over);
+            let receiver = plan.direction.has_down().then(|| scope.spawn(receive));
+            let answer: Result<Answer, _> =
+                self.control.receive("a UDP test was running", patience);
+            over.store(answer.is_err(), Ordering::Relaxed);
+            (answer, join(sender), join(receiver))
+        });
+        match answer? {
+            Answer::DatagramsDone {
+                sent: sent_down,
+                count: count_up,
+                other_sessions,
+            } => {
+                let sent_up = sent.transpose().locally("sending datagrams")?.unwrap_or(0);
+                let count_down = count.transpose().locally("receiving datagrams")?;
+                Ok(FlowResult {
+                    plan: *plan,
+                    up: count_up.map(|count| (sent_up, *count).into()),
+                    down: count_down.map(|count: FlowCount| (sent_down, count).into()),
+                    other_sessions,
+                })
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Shows the server where our datagrams come from until it says so.
+    fn knock(&mut self, socket: &DatagramSocket, to: SocketAddr) -> Result<(), ProbeError> {
+        let mut datagram = [0; Header::BYTES];
+        let header = Header {
+            token: self.token,
+            kind: Kind::Open,
+            tos: 0,
+            bytes: 0,
+            sequence: 0,
+            sent_ns: 0,
+        };
+        header.write(&mut datagram);
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let _ = socket.send_to(&datagram, to);
+                    sleep(SLICE / 2);
+                }
+            });
+            let answer = self
+                .control
+                .receive("waiting for the UDP test to begin", PATIENCE * 2);
+            done.store(true, Ordering::Relaxed);
+            match answer? {
+                Answer::Go => Ok(()),
+                other => Err(unexpected(other)),
+            }
+        })
+    }
+}
+
+fn join<T>(thread: Option<ScopedJoinHandle<'_, io::Result<T>>>) -> Option<io::Result<T>> {
+    let joined = thread?.join();
+    Some(joined.unwrap_or_else(|_| Err(io::Error::other("a thread of the test died"))))
+}
+
+fn unexpected(answer: Answer) -> ProbeError {
+    match answer {
+        Answer::Refused { why } => ProbeError::Refused {
+            why: harmless(&why),
+        },
+        _ => ProbeError::protocol("it answers something else than was asked"),
+    }
+}
+
+fn write(mut stream: &TcpStream, bytes: &[u8]) -> Result<(), ProbeError> {
+    io::Write::write_all(&mut stream, bytes).lost_while("greeting the server")
+}
+
+fn open(server: SocketAddr, mss_bytes: Option<u32>, tos: u8) -> io::Result<TcpStream> {
+    let socket = Socket::new(
+        Domain::for_address(server),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    if let Some(mss) = mss_bytes {
+        // Heard by both ends: the SYN carries it.
+        socket.set_tcp_mss(mss)?;
+    }
+    if tos != 0 {
+        match server {
+            SocketAddr::V4(_) => socket.set_tos_v4(tos.into())?,
+            SocketAddr::V6(_) => socket.set_tclass_v6(tos.into())?,
+        }
+    }
+    socket.connect_timeout(&server.into(), CONNECT_PATIENCE)?;
+    SockRef::from(&socket).set_nonblocking(false)?;
+    Ok(socket.into())
+}

@@ -1,0 +1,59 @@
+//! Time of a test: the monotonic clock, so that nobody who sets the clock
+//! disturbs a measurement, and what the kernel's packet stamps mean in it.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds of this machine's monotonic clock.
+pub(crate) fn now_ns() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// When a packet came, from the kernel's stamp in wall-clock time. A stamp that
+/// lies in the future or far back was made before the clock was set: the packet
+/// counts as come now.
+pub(crate) fn arrival_ns(stamp_wall_ns: Option<u64>) -> u64 {
+    const AGE_MAX_NS: u64 = 2_000_000_000;
+    let (now, wall) = (now_ns(), nanoseconds(ClockId::Realtime));
+    match stamp_wall_ns.and_then(|stamp| wall.checked_sub(stamp)) {
+        Some(age_ns) if age_ns <= AGE_MAX_NS => now.saturating_sub(age_ns),
+        _ => now,
+    }
+}
+
+/// Sleeps until a time; the kernel's 50 us of slack are taken away by
+/// [`precise`].
+pub(crate) fn sleep_until(at_ns: u64) {
+    let now = now_ns();
+    if at_ns > now {
+        std::thread::sleep(Duration::from_nanos(at_ns - now));
+    }
+}
+
+/// Makes the calling thread's timers as exact as the kernel can.
+pub(crate) fn precise() {
+    // Best effort: without it packets leave some tens of microseconds later.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_of_another_clock_counts_as_now() {
+        let before = now_ns();
+        let wall = nanoseconds(ClockId::Realtime);
+        for odd in [None, Some(0), Some(wall + 3_600_000_000_000)] {
+            assert!(arrival_ns(odd) >= before);
+        }
+        assert!(arrival_ns(Some(wall - 1_000_000_000)) < before);
+    }
+}

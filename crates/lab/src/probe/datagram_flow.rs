@@ -1,0 +1,318 @@
+//! One UDP test: datagrams in trains, evenly spaced, one way or both at once.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::clock::{now_ns, precise, sleep_until};
+use super::datagram_count::Got;
+pub use super::datagram_count::{Delays, FlowCount};
+use super::datagram_socket::DatagramSocket;
+use super::message::Token;
+use super::tcp_test::{Direction, noise};
+
+/// Most datagrams of one flow: what is kept of each fits 64 MB then.
+pub const DATAGRAMS_MAX: u64 = 2_000_000;
+const DURATION_MAX_NS: u64 = 600_000_000_000;
+/// A flow whose datagrams have stopped coming for so long is over.
+const QUIET_NS: u64 = 600_000_000;
+/// How long after its planned end a flow is waited for.
+const LATE_NS: u64 = 2_000_000_000;
+
+/// What a UDP test is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FlowPlan {
+    /// Which way.
+    pub direction: Direction,
+    /// Payload of each datagram.
+    pub payload_bytes: u16,
+    /// Trains.
+    pub trains: u32,
+    /// Datagrams of a train, sent back to back.
+    pub train_datagrams: u32,
+    /// From the beginning of a train to that of the next.
+    pub gap_ns: u64,
+    /// A sender that was held up makes up for it, at the price of bursts.
+    pub keeps_rate: bool,
+}
+
+impl FlowPlan {
+    /// An even flow of a payload rate for a time; fast ones leave in small trains.
+    pub fn even(direction: Direction, payload_bytes: u16, bit_per_s: f64, duration_s: f64) -> Self {
+        /// Closer together timers are not exact enough.
+        const GAP_NS_MIN: f64 = 100_000.0;
+        let one_ns = f64::from(payload_bytes) * 8e9 / bit_per_s.max(1.0);
+        let train = (GAP_NS_MIN / one_ns).ceil().clamp(1.0, 1024.0);
+        let gap_ns = (one_ns * train).clamp(1.0, 1e9);
+        Self {
+            direction,
+            payload_bytes,
+            trains: (duration_s * 1e9 / gap_ns).ceil().clamp(1.0, 2e6) as u32,
+            train_datagrams: train as u32,
+            gap_ns: gap_ns as u64,
+            keeps_rate: true,
+        }
+    }
+
+    /// Datagrams in all, each way.
+    pub fn datagrams(&self) -> u64 {
+        u64::from(self.trains) * u64::from(self.train_datagrams)
+    }
+
+    /// How long sending takes.
+    pub fn duration_ns(&self) -> u64 {
+        u64::from(self.trains).saturating_mul(self.gap_ns)
+    }
+
+    /// When a sender that cannot keep up gives up: the rest is not sent.
+    fn duration_max_ns(&self) -> u64 {
+        let planned_ns = self.duration_ns();
+        planned_ns
+            .saturating_add(planned_ns / 2)
+            .saturating_add(100_000_000)
+    }
+
+    /// Says what cannot be done.
+    pub fn check(&self) -> Result<(), String> {
+        let payload = usize::from(self.payload_bytes);
+        if !(Header::BYTES..=65_507).contains(&payload) {
+            let least = Header::BYTES;
+            return Err(format!(
+                "payload of {payload} bytes is not between {least} and 65507"
+            ));
+        }
+        let datagrams = self.datagrams();
+        if datagrams == 0 || datagrams > DATAGRAMS_MAX {
+            return Err(format!(
+                "{datagrams} datagrams are not between 1 and {DATAGRAMS_MAX}"
+            ));
+        }
+        match self.duration_ns() {
+            ns if ns > DURATION_MAX_NS => Err("a UDP test takes at most 600 s".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a datagram is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Here I am: send to this address.
+    Open,
+    /// One of a flow.
+    Flow,
+    /// Send it back, as long and with the type of service it says.
+    Echo,
+    /// Sent back.
+    Reply,
+}
+
+/// The beginning of every datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) token: Token,
+    pub(crate) kind: Kind,
+    /// In an echo: what the reply shall have; in a reply: what the echo had.
+    pub(crate) tos: u8,
+    /// In an echo: payload the reply shall have; in a reply: of the echo.
+    pub(crate) bytes: u16,
+    pub(crate) sequence: u32,
+    pub(crate) sent_ns: u64,
+}
+
+impl Header {
+    pub(crate) const BYTES: usize = 36;
+
+    pub(crate) fn write(&self, datagram: &mut [u8]) {
+        let kind = match self.kind {
+            Kind::Open => 0,
+            Kind::Flow => 1,
+            Kind::Echo => 2,
+            Kind::Reply => 3,
+        };
+        let parts = [
+            &b"FHPu"[..],
+            &self.token,
+            &[kind, self.tos],
+            &self.bytes.to_be_bytes(),
+            &self.sequence.to_be_bytes(),
+            &self.sent_ns.to_be_bytes(),
+        ];
+        for (at, byte) in datagram.iter_mut().zip(parts.concat()) {
+            *at = byte;
+        }
+    }
+
+    /// `None` for what does not belong to the session.
+    pub(crate) fn read(datagram: &[u8], token: &Token) -> Option<Self> {
+        let head: &[u8; Self::BYTES] = datagram.first_chunk()?;
+        let (magic, rest) = head.split_first_chunk::<4>()?;
+        let (their_token, rest) = rest.split_first_chunk::<16>()?;
+        if magic != b"FHPu" || their_token != token {
+            return None;
+        }
+        let [kind, tos, rest @ ..] = rest else {
+            return None;
+        };
+        let (bytes, rest) = rest.split_first_chunk()?;
+        let (sequence, rest) = rest.split_first_chunk()?;
+        let kind = match kind {
+            0 => Kind::Open,
+            1 => Kind::Flow,
+            2 => Kind::Echo,
+            3 => Kind::Reply,
+            _ => return None,
+        };
+        Some(Self {
+            token: *token,
+            kind,
+            tos: *tos,
+            bytes: u16::from_be_bytes(*bytes),
+            sequence: u32::from_be_bytes(*sequence),
+            sent_ns: u64::from_be_bytes(rest.try_into().ok()?),
+        })
+    }
+}
+
+/// Sends a whole flow; returns how many datagrams left.
+pub(crate) fn send_flow(
+    plan: &FlowPlan,
+    token: Token,
+    socket: &DatagramSocket,
+    to: SocketAddr,
+    stop: &AtomicBool,
+) -> io::Result<u64> {
+    precise();
+    let mut datagram = noise(usize::from(plan.payload_bytes));
+    let mut sent = 0;
+    let mut due_ns = now_ns();
+    let until_ns = due_ns + plan.duration_max_ns();
+    for train in 0..plan.trains {
+        if stop.load(Ordering::Relaxed) || now_ns() > until_ns {
+            break;
+        }
+        sleep_until(due_ns);
+        let lateness_ns = now_ns().saturating_sub(due_ns);
+        for nth in 0..plan.train_datagrams {
+            let header = Header {
+                token,
+                kind: Kind::Flow,
+                tos: 0,
+                bytes: 0,
+                sequence: train * plan.train_datagrams + nth,
+                sent_ns: now_ns(),
+            };
+            header.write(&mut datagram);
+            match socket.send_to(&datagram, to) {
+                Ok(_) => sent += 1,
+                Err(error) => pass_over(error)?,
+            }
+        }
+        due_ns += match plan.keeps_rate {
+            true => plan.gap_ns,
+            false => plan.gap_ns + lateness_ns,
+        };
+    }
+    Ok(sent)
+}
+
+/// Full buffers and ICMP errors are part of the test.
+fn pass_over(error: io::Error) -> io::Result<()> {
+    match error.raw_os_error() {
+        Some(libc::ENOBUFS | libc::EMSGSIZE | libc::EHOSTUNREACH | libc::ECONNREFUSED) => Ok(()),
+        Some(libc::EAGAIN | libc::EINTR | libc::ENETUNREACH | libc::EPERM) => Ok(()),
+        _ => Err(error),
+    }
+}
+
+/// Receives a whole flow from one address.
+pub(crate) fn receive_flow(
+    plan: &FlowPlan,
+    token: Token,
+    socket: &DatagramSocket,
+    from: IpAddr,
+    stop: &AtomicBool,
+) -> io::Result<FlowCount> {
+    socket.set_patience(Duration::from_millis(100))?;
+    let until_ns = now_ns() + plan.duration_max_ns() + LATE_NS;
+    let mut buffer = vec![0; 65_535];
+    let mut got: Vec<Got> = Vec::new();
+    let (mut last_ns, mut dropped) = (None::<u64>, 0);
+    let start_ns = now_ns();
+    while (got.len() as u64) < plan.datagrams() && !stop.load(Ordering::Relaxed) {
+        let now = now_ns();
+        let is_quiet =
+            last_ns.is_some_and(|last| now.saturating_sub(last) > QUIET_NS + plan.gap_ns);
+        if is_quiet || now > until_ns {
+            break;
+        }
+        let Some((arrival, sender)) = socket.receive(&mut buffer)? else {
+            continue;
+        };
+        dropped = arrival.dropped;
+        let datagram = buffer.get(..arrival.length).unwrap_or_default();
+        let Some(header) = Header::read(datagram, &token) else {
+            continue;
+        };
+        if header.kind != Kind::Flow || sender.ip() != from {
+            continue;
+        }
+        last_ns = Some(now_ns());
+        got.push(Got {
+            sequence: header.sequence,
+            sent_ns: header.sent_ns,
+            at_ns: arrival.at_ns.max(start_ns),
+        });
+    }
+    Ok(FlowCount::of(plan, &got, u64::from(dropped)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_come_back_and_strangers_do_not_count() {
+        for kind in [Kind::Open, Kind::Flow, Kind::Echo, Kind::Reply] {
+            let header = Header {
+                token: [9; 16],
+                kind,
+                tos: 0xb8,
+                bytes: 1472,
+                sequence: 70_000,
+                sent_ns: 1 << 40,
+            };
+            let mut datagram = [0; 64];
+            header.write(&mut datagram);
+            assert_eq!(Header::read(&datagram, &[9; 16]), Some(header));
+            assert_eq!(Header::read(&datagram, &[8; 16]), None);
+            assert_eq!(Header::read(&datagram[..35], &[9; 16]), None);
+        }
+    }
+
+    #[test]
+    fn an_even_flow_has_the_rate_asked_for() {
+        for (bit_per_s, payload) in [(1e6, 1000), (1e9, 1472), (50e6, 36), (100.0, 36)] {
+            let plan = FlowPlan::even(Direction::Up, payload, bit_per_s, 1.0);
+            let rate =
+                f64::from(plan.train_datagrams) * f64::from(payload) * 8e9 / plan.gap_ns as f64;
+            assert!(
+                rate / bit_per_s < 1.01 || bit_per_s < 1000.0,
+                "{bit_per_s}: {plan:?}"
+            );
+            assert!(plan.check().is_ok(), "{plan:?}");
+        }
+        let mut plan = FlowPlan::even(Direction::Up, 1472, 1e9, 1.0);
+        plan.trains = u32::MAX;
+        assert!(plan.check().is_err());
+        plan.trains = 0;
+        assert!(plan.check().is_err());
+        plan.payload_bytes = 3;
+        assert!(plan.check().is_err());
+    }
+}

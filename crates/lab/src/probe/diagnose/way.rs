@@ -1,0 +1,237 @@
+//! One direction of a circuit, as all tests together show it.
+
+use crate::probe::examine::side;
+use crate::probe::host::HostFacts;
+use crate::probe::observe::{FlowResult, FlowWay, TcpWay};
+use crate::probe::report::{LoadedTcp, Observations};
+use crate::probe::tcp_test::Direction;
+
+use super::{Finding, hosts, loss, mbit};
+
+/// One direction.
+#[derive(Debug, Clone)]
+pub struct Way<'a> {
+    pub(crate) direction: Direction,
+    pub(crate) payload_bytes: f64,
+    pub(crate) trains: Option<&'a FlowWay>,
+    pub(crate) flood: Option<&'a FlowWay>,
+    pub(crate) quiet: Option<&'a FlowWay>,
+    pub(crate) both: Option<&'a FlowWay>,
+    pub(crate) loaded: Option<&'a LoadedTcp>,
+    pub(crate) sender_host: Option<&'a HostFacts>,
+    pub(crate) receiver_host: Option<&'a HostFacts>,
+    pub(crate) idle_rtt_us: f64,
+    pub(crate) line_bit_per_s: Option<f64>,
+    /// Payload rate of full datagrams that the circuit carries.
+    pub(crate) capacity_bit_per_s: Option<f64>,
+    pub(crate) mtu_bytes: Option<u32>,
+    pub(crate) is_black_hole: bool,
+    pub(crate) has_v6_headers: bool,
+}
+
+/// A flood that lost more than this filled the circuit.
+const FULL_LOSS: f64 = 0.01;
+
+impl<'a> Way<'a> {
+    /// `None` where the direction was not looked at.
+    pub(crate) fn of(seen: &'a Observations, direction: Direction) -> Option<Self> {
+        let (flood, quiet, loaded) = match direction {
+            Direction::Down => (&seen.flood_down, &seen.quiet_down, &seen.tcp_down),
+            _ => (&seen.flood_up, &seen.quiet_up, &seen.tcp_up),
+        };
+        let (client, server) = (seen.client_host.as_ref(), seen.server_host.as_ref());
+        let (sender_host, receiver_host) = match direction {
+            Direction::Down => (server, client),
+            _ => (client, server),
+        };
+        let in_way = |flow: &'a Option<FlowResult>| side(flow.as_ref()?, direction);
+        let plan = seen.trains.as_ref()?.plan;
+        let path = seen.path.as_ref();
+        let mtu_bytes = path.and_then(|path| path.mtu_bytes());
+        let payload_bytes = f64::from(plan.payload_bytes);
+        let mut way = Self {
+            direction,
+            payload_bytes,
+            trains: in_way(&seen.trains),
+            flood: in_way(flood),
+            quiet: in_way(quiet),
+            both: in_way(&seen.both_loaded),
+            loaded: loaded.as_ref(),
+            sender_host,
+            receiver_host,
+            idle_rtt_us: seen.idle?.p50_us? as f64,
+            line_bit_per_s: None,
+            capacity_bit_per_s: None,
+            mtu_bytes,
+            is_black_hole: path.is_some_and(|path| path.is_black_hole()),
+            has_v6_headers: mtu_bytes.is_some_and(|mtu| f64::from(mtu) - payload_bytes > 40.0),
+        };
+        way.line_bit_per_s = way.trains.and_then(|trains| trains.count.line_bit_per_s);
+        way.capacity_bit_per_s = way.capacity();
+        Some(way)
+    }
+
+    /// What arrived of a flood that filled the circuit; where it did not, the
+    /// pace of trains says more.
+    fn capacity(&self) -> Option<f64> {
+        let flood = self.flood?;
+        let read = (flood.count.received as f64).max(1.0);
+        let steady =
+            flood.count.steady_bit_per_s? * (read + flood.count.dropped_by_host as f64) / read;
+        let is_full = flood.loss() > FULL_LOSS && !self.cuts_trains();
+        match self.line_bit_per_s {
+            Some(line) if !is_full => Some(steady.max(line)),
+            _ => Some(steady),
+        }
+    }
+
+    /// Whether trains lose their ends: a queue of few packets. A flood that is
+    /// not perfectly even does not fill the line behind it.
+    pub(super) fn cuts_trains(&self) -> bool {
+        /// Policers let more pass at once.
+        const WHOLE_MIN: u32 = 15;
+        let whole = self.trains.and_then(|trains| trains.count.train_whole);
+        whole.is_some_and(|whole| whole < WHOLE_MIN)
+    }
+
+    /// What is wrong in this direction.
+    pub(crate) fn faults(&self) -> Vec<Finding> {
+        let hosts = [
+            hosts::window_scaling(self),
+            hosts::receive_window(self),
+            hosts::send_buffer(self),
+            hosts::cpu_bound(self),
+        ];
+        let circuit = [
+            loss::duplex_mismatch(self),
+            loss::random(self),
+            loss::policer(self),
+            loss::shallow_buffer(self),
+            loss::reordering(self),
+        ];
+        hosts.into_iter().chain(circuit).flatten().collect()
+    }
+
+    pub(super) fn notes(&self) -> Vec<String> {
+        /// What a call notices (ITU-T G.114).
+        const QUEUE_US_NOTED: f64 = 150_000.0;
+        let mut notes = Vec::new();
+        let name = self.name();
+        if let Some(p95_us) = self.loaded.and_then(|loaded| loaded.latency.p95_us) {
+            let more_us = p95_us as f64 - self.idle_rtt_us;
+            if more_us > QUEUE_US_NOTED {
+                let (idle_ms, loaded_ms) = (self.idle_rtt_us / 1e3, p95_us as f64 / 1e3);
+                notes.push(format!("under load {name} the round trip grows from {idle_ms:.0} to {loaded_ms:.0} ms: the queue is deeper than interactive traffic likes"));
+            }
+        }
+        if let (Some(mss), Some(sent)) = (self.syn_mss_bytes(), self.sent_mss_bytes())
+            && mss < sent
+        {
+            notes.push(format!(
+                "a box on the way lowers the MSS from {sent} to {mss} bytes"
+            ));
+        }
+        if let Some(share) = self.share().filter(|share| *share < 0.8)
+            && self.faults().is_empty()
+        {
+            let percent = share * 100.0;
+            notes.push(format!("one TCP stream used {percent:.0} % of the circuit {name} in this time, and nothing seen limits it: its congestion control was still growing"));
+        }
+        notes
+    }
+
+    fn syn_mss_bytes(&self) -> Option<u32> {
+        let pair = self.tcp()?.streams.first()?;
+        let syn = pair.receiver.settings.syn.or(pair.sender.settings.syn)?;
+        syn.mss_bytes.map(u32::from)
+    }
+
+    fn sent_mss_bytes(&self) -> Option<u32> {
+        let pair = self.tcp()?.streams.first()?;
+        let connecting = match self.direction {
+            Direction::Down => &pair.receiver,
+            _ => &pair.sender,
+        };
+        Some(connecting.settings.at_start.advertised_mss_bytes).filter(|mss| *mss > 0)
+    }
+
+    pub(super) fn tcp(&self) -> Option<&'a TcpWay> {
+        let test = &self.loaded?.test;
+        test.up.as_ref().or(test.down.as_ref())
+    }
+
+    /// Payload rate of the TCP stream, in the second half of its time.
+    pub(super) fn goodput_bit_per_s(&self) -> Option<f64> {
+        self.tcp()?.steady_bit_per_s
+    }
+
+    /// The same with TCP's headers in place of UDP's: 20 bytes, timestamps 12.
+    pub(super) fn tcp_capacity_bit_per_s(&self) -> Option<f64> {
+        let payload = self.payload_bytes;
+        Some(self.capacity_bit_per_s? * (payload + 8.0 - 32.0) / payload)
+    }
+
+    /// Share of the circuit that the TCP stream used.
+    pub(super) fn share(&self) -> Option<f64> {
+        Some(self.goodput_bit_per_s()? / self.tcp_capacity_bit_per_s().filter(|rate| *rate > 0.0)?)
+    }
+
+    /// Bytes on their way when the circuit is full.
+    pub(super) fn bdp_bytes(&self) -> Option<f64> {
+        Some(self.tcp_capacity_bit_per_s()? * self.idle_rtt_us / 8e6)
+    }
+
+    /// How long a packet waits at overload: the depth of the queue.
+    pub(crate) fn queue_us(&self) -> Option<f64> {
+        let flood = self.flood.filter(|flood| flood.loss() > FULL_LOSS)?;
+        Some(flood.count.delays.p50_us as f64)
+    }
+
+    /// The same in full packets.
+    pub(super) fn queue_packets(&self) -> Option<f64> {
+        Some(self.queue_us()? * self.capacity_bit_per_s? / (self.payload_bytes * 8e6))
+    }
+
+    /// Ethernet frame by payload.
+    pub(crate) fn frame_share(&self) -> Option<f64> {
+        let headers = if self.has_v6_headers { 62.0 } else { 42.0 };
+        (self.payload_bytes > 0.0).then(|| (self.payload_bytes + headers) / self.payload_bytes)
+    }
+
+    /// Bytes of a train that passed whole.
+    pub(crate) fn train_bytes(&self) -> Option<u64> {
+        let whole = self.trains?.count.train_whole?;
+        Some(u64::from(whole) * self.payload_bytes as u64)
+    }
+
+    /// Loss that does not depend on load.
+    pub(crate) fn wire_loss(&self) -> Option<f64> {
+        loss::random(self).and(self.quiet).map(FlowWay::loss)
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self.direction {
+            Direction::Down => "down",
+            _ => "up",
+        }
+    }
+
+    /// Names of sender and receiver.
+    pub(super) fn ends(&self) -> (&'static str, &'static str) {
+        match self.direction {
+            Direction::Down => ("server", "client"),
+            _ => ("client", "server"),
+        }
+    }
+
+    /// What a stream got of what there is, for evidence.
+    pub(super) fn got_of(&self) -> String {
+        let text = |rate: Option<f64>| rate.map_or_else(|| "?".to_owned(), mbit);
+        format!(
+            "one TCP stream {}: {} of {}",
+            self.name(),
+            text(self.goodput_bit_per_s()),
+            text(self.tcp_capacity_bit_per_s())
+        )
+    }
+}

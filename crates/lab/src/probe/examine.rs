@@ -1,0 +1,248 @@
+//! The whole examination of a circuit, in the order in which each step needs
+//! what the ones before it found.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use super::client::Client;
+use super::datagram_flow::{DATAGRAMS_MAX, FlowPlan, Header};
+use super::diagnose::{capacity_bit_per_s, diagnose};
+use super::error::ProbeError;
+use super::host::HostFacts;
+use super::latency::Pinger;
+use super::observe::{FlowResult, FlowWay};
+use super::report::{LoadedTcp, Observations, Report};
+use super::rfc6349::Figures;
+use super::sweep::sweep;
+use super::tcp_test::{Direction, TcpPlan};
+use super::{path_check, transact};
+
+/// Where to, and how thoroughly.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Set to end everything.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// A step's name, told to whoever watches.
+pub type Tell<'a> = &'a dyn Fn(&str);
+
+/// What else than a diagnosis can be asked for.
+#[derive(Debug, Clone)]
+pub enum Single {
+    /// One TCP test.
+    Tcp(TcpPlan),
+    /// One UDP test.
+    Flow(FlowPlan),
+    /// Window sizes: direction, largest window in bytes, duration of each.
+    Sweep(Direction, u32, u64),
+    /// Transactions for a time.
+    Transact(Duration),
+}
+
+/// Examines a circuit and judges it. Always a report.
+pub fn examine(target: &Target, tcp_ms: u64, tell: Tell<'_>) -> Report {
+    let mut report = Report::new(&target.host);
+    let outcome = Client::connect(&target.host, target.port, Arc::clone(&target.stop))
+        .and_then(|mut client| look(&mut client, &mut report.observations, tcp_ms, tell));
+    let is_whole = outcome.is_ok();
+    report.rfc6349 = rfc6349(&report.observations);
+    if is_whole {
+        report.verdict = Some(diagnose(&report.observations));
+        report.link_profile = super::link_words::of(&report.observations);
+    }
+    report.ended(outcome)
+}
+
+/// One test.
+pub fn single(target: &Target, test: &Single) -> Report {
+    let mut report = Report::new(&target.host);
+    let seen = &mut report.observations;
+    let outcome = Client::connect(&target.host, target.port, Arc::clone(&target.stop)).and_then(
+        |mut client| {
+            note_hosts(&client, seen);
+            match test {
+                Single::Tcp(plan) => seen.tcp.push(client.tcp(plan)?),
+                Single::Flow(plan) => seen.flows.push(client.datagrams(plan)?),
+                Single::Sweep(direction, largest_bytes, each_ms) => {
+                    sweep(
+                        &mut client,
+                        *direction,
+                        *largest_bytes,
+                        *each_ms,
+                        &mut seen.sweep,
+                    )?;
+                }
+                Single::Transact(duration) => {
+                    seen.transactions = Some(transact::transact(&client, *duration)?);
+                }
+            }
+            Ok(())
+        },
+    );
+    report.ended(outcome)
+}
+
+fn note_hosts(client: &Client, seen: &mut Observations) {
+    seen.client_host = Some(HostFacts::here());
+    seen.server_host = Some(client.server_host.clone());
+    seen.other_sessions = client.other_sessions;
+}
+
+fn look(
+    client: &mut Client,
+    seen: &mut Observations,
+    tcp_ms: u64,
+    tell: Tell<'_>,
+) -> Result<(), ProbeError> {
+    note_hosts(client, seen);
+    tell("round trip of the idle circuit");
+    let never = AtomicBool::new(false);
+    let idle = Pinger::new(client)?.run(Duration::from_millis(20), 25, &never)?;
+    seen.idle = Some(idle);
+    tell("longest packet, rewritten marks");
+    let path = path_check::check(client)?;
+    let headers_bytes = if client.server().is_ipv6() { 48 } else { 28 };
+    let mtu = path.mtu_bytes().unwrap_or(576).clamp(128, 1500);
+    client.stream_mss_bytes = path
+        .is_black_hole()
+        .then(|| (mtu - headers_bytes - 12) as u16);
+    seen.path = Some(path);
+    let payload = (mtu - headers_bytes) as u16;
+    flows(client, seen, payload, tell)?;
+    tell("TCP up");
+    seen.tcp_up = Some(loaded_tcp(client, Direction::Up, tcp_ms)?);
+    tell("TCP down");
+    seen.tcp_down = Some(loaded_tcp(client, Direction::Down, tcp_ms)?);
+    tell("transactions");
+    seen.transactions = Some(transact::transact(client, Duration::from_secs(1))?);
+    Ok(())
+}
+
+fn flows(
+    client: &mut Client,
+    seen: &mut Observations,
+    payload: u16,
+    tell: Tell<'_>,
+) -> Result<(), ProbeError> {
+    tell("short trains both ways");
+    seen.trains = Some(client.datagrams(&trains(payload))?);
+    tell("more than the line carries, up");
+    seen.flood_up = Some(client.datagrams(&flood(Direction::Up, payload, &seen.trains))?);
+    tell("more than the line carries, down");
+    seen.flood_down = Some(client.datagrams(&flood(Direction::Down, payload, &seen.trains))?);
+    let capacity =
+        |direction, seen: &Observations| capacity_bit_per_s(seen, direction).unwrap_or(1e6);
+    let (up, down) = (
+        capacity(Direction::Up, seen),
+        capacity(Direction::Down, seen),
+    );
+    tell("small datagrams far below the line's rate, up");
+    seen.quiet_up = Some(client.datagrams(&quiet(Direction::Up, up))?);
+    tell("small datagrams far below the line's rate, down");
+    seen.quiet_down = Some(client.datagrams(&quiet(Direction::Down, down))?);
+    tell("both ways at once");
+    let most = FlowPlan::even(Direction::Both, payload, up.min(down) * 0.7, 1.5);
+    seen.both_loaded = Some(client.datagrams(&most)?);
+    Ok(())
+}
+
+/// Eight trains of thirty.
+fn trains(payload_bytes: u16) -> FlowPlan {
+    FlowPlan {
+        direction: Direction::Both,
+        payload_bytes,
+        trains: 8,
+        train_datagrams: 30,
+        gap_ns: 100_000_000,
+        keeps_rate: true,
+    }
+}
+
+/// A quarter more than the trains' pace, for one and a half seconds.
+fn flood(direction: Direction, payload_bytes: u16, trains: &Option<FlowResult>) -> FlowPlan {
+    const SECONDS: f64 = 1.5;
+    const DEFAULT_BIT_PER_S: f64 = 20e6;
+    let way = trains.as_ref().and_then(|trains| side(trains, direction));
+    let line = way
+        .and_then(|way| way.count.line_bit_per_s)
+        .unwrap_or(DEFAULT_BIT_PER_S);
+    let most = DATAGRAMS_MAX as f64 * f64::from(payload_bytes) * 8.0 / SECONDS;
+    FlowPlan::even(
+        direction,
+        payload_bytes,
+        (line * 1.25).clamp(100e3, most / 2.0),
+        SECONDS,
+    )
+}
+
+/// Sixty thousand, so that one in ten thousand shows, as far as rate and time
+/// allow. Never in bursts: those would fill small queues.
+fn quiet(direction: Direction, capacity_bit_per_s: f64) -> FlowPlan {
+    const DATAGRAMS: f64 = 60_000.0;
+    const SECONDS_MAX: f64 = 6.0;
+    const PER_SECOND_MAX: f64 = 15_000.0;
+    /// With headers of IP, UDP and Ethernet.
+    const FRAME_BITS: f64 = (Header::BYTES as f64 + 42.0) * 8.0;
+    let per_second = (capacity_bit_per_s * 0.4 / FRAME_BITS).clamp(50.0, PER_SECOND_MAX);
+    let datagrams = (per_second * SECONDS_MAX).min(DATAGRAMS);
+    FlowPlan {
+        direction,
+        payload_bytes: Header::BYTES as u16,
+        trains: datagrams as u32,
+        train_datagrams: 1,
+        gap_ns: (1e9 / per_second) as u64,
+        keeps_rate: false,
+    }
+}
+
+pub(crate) fn side(result: &FlowResult, direction: Direction) -> Option<&FlowWay> {
+    match direction {
+        Direction::Down => result.down.as_ref(),
+        _ => result.up.as_ref(),
+    }
+}
+
+fn loaded_tcp(client: &mut Client, direction: Direction, ms: u64) -> Result<LoadedTcp, ProbeError> {
+    let pinger = Pinger::new(client)?;
+    let done = AtomicBool::new(false);
+    let every = Duration::from_millis(50);
+    thread::scope(|scope| {
+        let pings = scope.spawn(|| pinger.run(every, u32::MAX, &done));
+        let test = client.tcp(&TcpPlan::new(direction, ms));
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        let latency = pings.join().unwrap_or(Err(ProbeError::Interrupted));
+        Ok(LoadedTcp {
+            test: test?,
+            latency: latency?,
+        })
+    })
+}
+
+fn rfc6349(seen: &Observations) -> Vec<Figures> {
+    let ways = [
+        (Direction::Up, &seen.tcp_up),
+        (Direction::Down, &seen.tcp_down),
+    ];
+    let figures = |(direction, loaded): (Direction, &Option<LoadedTcp>)| {
+        let test = &loaded.as_ref()?.test;
+        let way = test.up.as_ref().or(test.down.as_ref())?;
+        Some(Figures::of(
+            direction,
+            way.mean_bit_per_s,
+            super::diagnose::tcp_capacity_bit_per_s(seen, direction),
+            way.figures.retransmitted,
+            (
+                seen.idle.and_then(|idle| idle.p50_us),
+                way.figures.mean_rtt_us,
+            ),
+        ))
+    };
+    ways.into_iter().filter_map(figures).collect()
+}

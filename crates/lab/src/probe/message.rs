@@ -1,0 +1,359 @@
+//! The control protocol: JSON messages with a length before them, each bounded
+//! in size and time, over one TCP connection.
+//!
+//! Every connection to the server begins with a [`Greeting`]; one that begins
+//! otherwise is not ours.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::datagram_flow::{FlowCount, FlowPlan};
+use super::error::{ProbeError, While};
+use super::host::HostFacts;
+use super::tcp_test::{StreamEnd, TcpPlan};
+
+/// Port of the server: iperf3's, whose clients it also answers.
+pub const PORT: u16 = 5201;
+/// Version of the protocol.
+pub(crate) const VERSION: u32 = 1;
+/// Longest message of a client.
+pub(crate) const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// Longest message of a server: the samples of many streams.
+pub(crate) const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// How often a wait looks whether to stop.
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
+/// How long the other end may take to answer what needs no test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// Segment size of the control connection: it must pass where large packets
+/// silently do not.
+pub(crate) const CONTROL_MSS_BYTES: u32 = 536;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Requests and answers.
+    Control,
+    /// One stream of a TCP test.
+    Stream(u16),
+    /// Every byte comes back.
+    Echo,
+}
+
+/// The first bytes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Greeting {
+    pub(crate) purpose: Purpose,
+    /// Zero for a control connection; else what the server gave out.
+    pub(crate) token: Token,
+}
+
+/// Proves that a connection or datagram belongs to a session.
+pub(crate) type Token = [u8; 16];
+
+impl Greeting {
+    pub(crate) const BYTES: usize = 24;
+    /// No cookie of iperf3 begins so: those are lower case.
+    pub(crate) const MAGIC: [u8; 4] = *b"FHP1";
+
+    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let (kind, stream) = match self.purpose {
+            Purpose::Control => (1, 0),
+            Purpose::Stream(stream) => (2, stream),
+            Purpose::Echo => (3, 0),
+        };
+        let mut bytes = [0; Self::BYTES];
+        let parts = [
+            &Self::MAGIC[..],
+            &[kind, 0],
+            &stream.to_be_bytes(),
+            &self.token,
+        ];
+        for (at, byte) in bytes.iter_mut().zip(parts.concat()) {
+            *at = byte;
+        }
+        bytes
+    }
+
+    pub(crate) fn read(bytes: &[u8; Self::BYTES]) -> Option<Self> {
+        let (head, token) = bytes.split_first_chunk::<8>()?;
+        let purpose = match head {
+            [b'F', b'H', b'P', b'1', 1, 0, 0, 0] => Purpose::Control,
+            [b'F', b'H', b'P', b'1', 2, 0, high, low] => {
+                Purpose::Stream(u16::from_be_bytes([*high, *low]))
+            }
+            [b'F', b'H', b'P', b'1', 3, 0, 0, 0] => Purpose::Echo,
+            _ => return None,
+        };
+        let token = token.try_into().ok()?;
+        Some(Self { purpose, token })
+    }
+}
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// First of all.
+    Hello {
+        /// Version of the protocol.
+        version: u32,
+    },
+    /// What time is it at yours?
+    Clock,
+    /// Take part in a TCP test.
+    Tcp(TcpPlan),
+    /// Take part in a UDP test.
+    Datagrams(FlowPlan),
+}
+
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// To `Hello`.
+    Welcome {
+        /// Version of the protocol.
+        version: u32,
+        /// For further connections and datagrams.
+        token: Token,
+        /// UDP port that sends everything back.
+        echo_port: u16,
+        /// Our settings.
+        host: Box<HostFacts>,
+        /// Other sessions at present: they may disturb.
+        other_sessions: u32,
+    },
+    /// To `Clock`.
+    Clock {
+        /// Monotonic time.
+        at_ns: u64,
+    },
+    /// To `Tcp` and `Datagrams`: waiting for streams or datagrams.
+    Ready {
+        /// UDP port; 0 for TCP.
+        port: u16,
+    },
+    /// All streams are there; it begins now.
+    Go,
+    /// The end of a TCP test.
+    TcpDone {
+        /// Streams as seen here.
+        streams: Vec<StreamEnd>,
+        /// Sessions beside this one, at most, during the test.
+        other_sessions: u32,
+    },
+    /// The end of a UDP test.
+    DatagramsDone {
+        /// Datagrams sent here.
+        sent: u64,
+        /// What arrived here, if it is the receiver.
+        count: Option<Box<FlowCount>>,
+        /// Sessions beside this one, at most, during the test.
+        other_sessions: u32,
+    },
+    /// No.
+    Refused {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A control connection of either end.
+#[derive(Debug)]
+pub(crate) struct Control {
+    stream: TcpStream,
+    stop: Arc<AtomicBool>,
+    receive_bytes_max: usize,
+}
+
+impl Control {
+    pub(crate) fn new(
+        stream: TcpStream,
+        stop: Arc<AtomicBool>,
+        receive_bytes_max: usize,
+    ) -> Result<Self, ProbeError> {
+        stream.set_nodelay(true).locally("setting TCP_NODELAY")?;
+        stream
+            .set_write_timeout(Some(PATIENCE))
+            .and_then(|()| stream.set_read_timeout(Some(SLICE)))
+            .locally("setting a time-out")?;
+        Ok(Self {
+            stream,
+            stop,
+            receive_bytes_max,
+        })
+    }
+
+    pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<(), ProbeError> {
+        let text =
+            serde_json::to_vec(message).map_err(|error| ProbeError::protocol(error.to_string()))?;
+        let length = u32::try_from(text.len())
+            .map_err(|_| ProbeError::protocol("a message of ours is too long"))?;
+        let bytes = [&length.to_be_bytes()[..], &text].concat();
+        self.stream
+            .write_all(&bytes)
+            .lost_while("sending a message")
+    }
+
+    /// The next message, whole by the end of `patience`.
+    pub(crate) fn receive<T: DeserializeOwned>(
+        &mut self,
+        during: &str,
+        patience: Duration,
+    ) -> Result<T, ProbeError> {
+        let end = Instant::now() + patience;
+        let silent = || ProbeError::Silent {
+            seconds: patience.as_secs(),
+            during: during.to_owned(),
+        };
+        let mut length = [0; 4];
+        self.read_exact(&mut length, end, during, silent)?;
+        let length = u32::from_be_bytes(length) as usize;
+        if length > self.receive_bytes_max {
+            let most = self.receive_bytes_max;
+            return Err(ProbeError::protocol(format!(
+                "it announces a message of {length} bytes; at most {most} are allowed"
+            )));
+        }
+        // Memory grows with what arrives, not with what is announced.
+        let mut text = Vec::new();
+        let mut piece = [0; 16 << 10];
+        while text.len() < length {
+            let wanted = piece.len().min(length - text.len());
+            let (wanted, _) = piece.split_at_mut(wanted);
+            self.read_exact(wanted, end, during, silent)?;
+            text.extend_from_slice(wanted);
+        }
+        serde_json::from_slice(&text).map_err(|error| {
+            ProbeError::protocol(super::error::harmless(&format!(
+                "a message is wrong: {error}"
+            )))
+        })
+    }
+
+    fn read_exact(
+        &mut self,
+        mut wanted: &mut [u8],
+        end: Instant,
+        during: &str,
+        silent: impl Fn() -> ProbeError,
+    ) -> Result<(), ProbeError> {
+        while !wanted.is_empty() {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(ProbeError::Interrupted);
+            }
+            if Instant::now() >= end {
+                return Err(silent());
+            }
+            match self.stream.read(wanted) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof).lost_while(during),
+                Ok(got) => wanted = wanted.get_mut(got..).unwrap_or_default(),
+                Err(error) if is_slice_over(&error) => {}
+                Err(error) => return Err(error).lost_while(during),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the other end has closed; what it sent meanwhile stays unread.
+    pub(crate) fn is_gone(&self) -> bool {
+        let mut byte = [0];
+        if self.stream.set_nonblocking(true).is_err() {
+            return true;
+        }
+        let seen = self.stream.peek(&mut byte);
+        let back = self.stream.set_nonblocking(false);
+        match seen {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(error) => error.kind() != ErrorKind::WouldBlock || back.is_err(),
+        }
+    }
+}
+
+/// Whether a read ended because its slice of patience is over.
+pub(crate) fn is_slice_over(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn pair() -> (TcpStream, Control) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let near = listener.accept().unwrap().0;
+        (
+            far,
+            Control::new(near, Arc::default(), REQUEST_BYTES_MAX).unwrap(),
+        )
+    }
+
+    #[test]
+    fn greetings_come_back_and_others_are_refused() {
+        for purpose in [Purpose::Control, Purpose::Stream(513), Purpose::Echo] {
+            let token = [7; 16];
+            let greeting = Greeting { purpose, token };
+            assert_eq!(Greeting::read(&greeting.to_bytes()), Some(greeting));
+        }
+        assert_eq!(Greeting::read(&[b'a'; 24]), None);
+        assert_eq!(Greeting::read(&[0; 24]), None);
+    }
+
+    #[test]
+    fn messages_come_back() {
+        let (mut far, mut control) = pair();
+        let text = br#"{"request":"hello","version":1}"#;
+        far.write_all(&(text.len() as u32).to_be_bytes()).unwrap();
+        far.write_all(text).unwrap();
+        let request: Request = control.receive("testing", PATIENCE).unwrap();
+        assert_eq!(request, Request::Hello { version: 1 });
+        assert!(!control.is_gone());
+        drop(far);
+        assert!(control.is_gone());
+    }
+
+    #[test]
+    fn what_is_absurd_is_refused_at_once() {
+        for (sent, expected) in [
+            (&b"\xff\xff\xff\xff"[..], "4294967295 bytes"),
+            (b"\0\0\0\x02{]", "a message is wrong"),
+            (b"\0\0\0\x02[]", "a message is wrong"),
+            (
+                b"\0\0\0\x1e{\"request\":\"hello\",\"version\":1",
+                "a message is wrong",
+            ),
+            (b"\0\0\0\x00", "a message is wrong"),
+        ] {
+            let (mut far, mut control) = pair();
+            far.write_all(sent).unwrap();
+            let error = control.receive::<Request>("testing", PATIENCE).unwrap_err();
+            assert_eq!(error.code(), "protocol", "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn silence_ends_and_so_does_a_message_cut_short() {
+        let (mut far, mut control) = pair();
+        far.write_all(b"\0\0\0\x09{").unwrap();
+        let patience = Duration::from_millis(300);
+        let error = control.receive::<Request>("testing", patience).unwrap_err();
+        assert_eq!(error.code(), "silent");
+        far.write_all(b"\0\0").unwrap();
+        drop(far);
+        let error = control.receive::<Request>("testing", PATIENCE).unwrap_err();
+        assert_eq!(error.code(), "lost");
+    }
+}

@@ -1,0 +1,272 @@
+//! The far end of a test: waits for clients, several at once, each bounded.
+//!
+//! A client is one control connection with a token; what comes without a
+//! known token is closed. Nothing is sent to an address that did not ask.
+
+mod echo;
+mod session;
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::error::{ProbeError, While};
+use super::message::{Greeting, Purpose, SLICE, Token};
+use super::socket_state::save_syns;
+
+/// How long a new connection may take to say what it wants.
+const GREETING_PATIENCE: Duration = Duration::from_secs(5);
+/// An echo connection nobody uses.
+const ECHO_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a server shall be.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Address; none listens on all, of both families.
+    pub address: Option<IpAddr>,
+    /// TCP port; 0 lets the system choose.
+    pub port: u16,
+    /// Most clients at once.
+    pub sessions_max: u32,
+    /// Most connections at once, of all clients.
+    pub connections_max: u32,
+    /// Receivers advertise no more, unless a client asks otherwise: a host of
+    /// fixed settings.
+    pub window_bytes: Option<u32>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            address: None,
+            port: super::message::PORT,
+            sessions_max: 32,
+            connections_max: 1024,
+            window_bytes: None,
+        }
+    }
+}
+
+/// A connection for a session, with its number.
+type Stream = (u16, TcpStream);
+
+/// What all connections share.
+#[derive(Debug)]
+struct Shared {
+    options: ServerOptions,
+    stop: Arc<AtomicBool>,
+    connections: AtomicU32,
+    sessions: Mutex<HashMap<Token, SyncSender<Stream>>>,
+}
+
+impl Shared {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<Token, SyncSender<Stream>>> {
+        // A thread that died in between has left the table whole.
+        self.sessions
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    listeners: Vec<TcpListener>,
+    shared: Arc<Shared>,
+}
+
+impl Server {
+    /// Listens. Setting `stop` ends [`Server::run`] and every test.
+    pub fn listen(options: ServerOptions, stop: Arc<AtomicBool>) -> Result<Self, ProbeError> {
+        let addresses = match options.address {
+            Some(address) => vec![address],
+            None => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+        };
+        let mut port = options.port;
+        let mut listeners = Vec::new();
+        for address in addresses {
+            let at = SocketAddr::new(address, port);
+            match listen(at) {
+                Ok(listener) => {
+                    port = listener.local_addr().locally("reading the address")?.port();
+                    listeners.push(listener);
+                }
+                // A machine may do without IPv6.
+                Err(error)
+                    if at.is_ipv6()
+                        && error.kind() != ErrorKind::AddrInUse
+                        && !listeners.is_empty() => {}
+                Err(error) => return Err(error).locally(&format!("listening on {at}")),
+            }
+        }
+        let shared = Shared {
+            options,
+            stop,
+            connections: AtomicU32::new(0),
+            sessions: Mutex::default(),
+        };
+        Ok(Self {
+            listeners,
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let addresses = self.listeners.iter().map(TcpListener::local_addr);
+        addresses.flatten().collect()
+    }
+
+    /// Answers until stopped.
+    pub fn run(&self) -> Result<(), ProbeError> {
+        while !self.shared.is_stopping() {
+            for listener in self.ready()? {
+                match listener.accept() {
+                    Ok((stream, from)) => self.welcome(stream, from),
+                    // Whoever it was has gone, or we are out of descriptors.
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(_) => std::thread::sleep(SLICE),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ready(&self) -> Result<Vec<&TcpListener>, ProbeError> {
+        let mut waits: Vec<_> = self
+            .listeners
+            .iter()
+            .map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN))
+            .collect();
+        let slice = Timespec::try_from(SLICE).ok();
+        match poll(&mut waits, slice.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).locally("waiting for clients"),
+        }
+        let is_ready = |wait: &PollFd<'_>| !wait.revents().is_empty();
+        let pairs = self.listeners.iter().zip(waits.iter().map(is_ready));
+        Ok(pairs
+            .filter(|(_, ready)| *ready)
+            .map(|(listener, _)| listener)
+            .collect())
+    }
+
+    fn welcome(&self, stream: TcpStream, from: SocketAddr) {
+        let shared = Arc::clone(&self.shared);
+        if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.options.connections_max {
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let guarded = Connection(Arc::clone(&shared));
+        let run = move || {
+            let _guard = guarded;
+            serve(&shared, stream, from);
+        };
+        // Without a thread the connection is closed, and its count given back.
+        let _ = std::thread::Builder::new()
+            .name("probe-client".into())
+            .spawn(run);
+    }
+}
+
+/// One of the connections counted; uncounted when dropped.
+struct Connection(Arc<Shared>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    save_syns(socket.as_raw_fd())?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(128)?;
+    Ok(socket.into())
+}
+
+fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
+    let Some((stream, greeting)) = greeting(shared, stream) else {
+        return;
+    };
+    match greeting.purpose {
+        Purpose::Control => session::serve(shared, stream, from),
+        Purpose::Stream(number) => {
+            let session = shared.sessions().get(&greeting.token).cloned();
+            if let Some(session) = session {
+                // A session that wants no more streams closes it.
+                let _ = session.try_send((number, stream));
+            }
+        }
+        Purpose::Echo => {
+            if shared.sessions().contains_key(&greeting.token) {
+                send_back(shared, stream);
+            }
+        }
+    }
+}
+
+fn greeting(shared: &Shared, mut stream: TcpStream) -> Option<(TcpStream, Greeting)> {
+    let end = Instant::now() + GREETING_PATIENCE;
+    stream.set_nonblocking(false).ok()?;
+    stream.set_read_timeout(Some(SLICE)).ok()?;
+    let mut bytes = [0; Greeting::BYTES];
+    let mut length = 0;
+    while length < bytes.len() {
+        if shared.is_stopping() || Instant::now() > end {
+            return None;
+        }
+        match stream.read(bytes.get_mut(length..)?) {
+            Ok(0) => return None,
+            Ok(got) => length += got,
+            Err(error) if super::message::is_slice_over(&error) => {}
+            Err(_) => return None,
+        }
+    }
+    Some((stream, Greeting::read(&bytes)?))
+}
+
+/// Transactions: whatever comes goes back, until the client closes.
+fn send_back(shared: &Shared, mut stream: TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let mut piece = [0; 16 << 10];
+    let mut last = Instant::now();
+    while !shared.is_stopping() && last.elapsed() < ECHO_PATIENCE {
+        match stream.read(&mut piece) {
+            Ok(0) => return,
+            Ok(got) => {
+                last = Instant::now();
+                if stream
+                    .write_all(piece.get(..got).unwrap_or_default())
+                    .is_err()
+                {
+                    return;
+                }
+            }
+            Err(error) if super::message::is_slice_over(&error) => {}
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Client and server of the circuit tester over loopback, and both against
+//! other ends that do not behave.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use farhaul_lab::probe::datagram_flow::FlowPlan;
+use farhaul_lab::probe::tcp_test::{Direction, TcpPlan};
+use farhaul_lab::probe::{Client, ProbeError, Server, ServerOptions};
+
+struct Running {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn new(change: impl FnOnce(&mut ServerOptions)) -> Self {
+        let mut options = ServerOptions {
+            address: Some(Ipv4Addr::LOCALHOST.into()),
+            port: 0,
+            ..ServerOptions::default()
+        };
+        change(&mut options);
+        let stop = Arc::new(AtomicBool::new(false));
+        let server = Server::listen(options, Arc::clone(&stop)).unwrap();
+        let address = server.addresses()[0];
+        let thread = Some(std::thread::spawn(move || server.run().unwrap()));
+        Self {
+            address,
+            stop,
+            thread,
+        }
+    }
+
+    fn client(&self) -> Client {
+        connect(self.address).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn connect(address: SocketAddr) -> Result<Client, ProbeError> {
+    Client::connect(&address.ip().to_string(), address.port(), Arc::default())
+}
+
+#[test]
+fn tcp_is_seen_by_both_ends_at_the_same_time() {
+    let server = Running::new(|_| {});
+    let mut client = server.client();
+    for direction in [Direction::Up, Direction::Down, Direction::Both] {
+        let mut plan = TcpPlan::new(direction, 400);
+        plan.streams = 2;
+        let result = client.tcp(&plan).unwrap();
+        assert_eq!(result.up.is_some(), direction.has_up());
+        assert_eq!(result.down.is_some(), direction.has_down());
+        for way in [result.up, result.down].into_iter().flatten() {
+            assert_eq!(way.streams.len(), 2);
+            assert!(way.mean_bit_per_s.unwrap() > 1e6);
+            for pair in &way.streams {
+                assert_eq!((&pair.sender.error, &pair.receiver.error), (&None, &None));
+                assert_eq!(pair.sender.bytes, pair.receiver.bytes);
+                let (sent, got) = (&pair.sender.samples, &pair.receiver.samples);
+                assert!(sent.len() >= 2 && got.len() >= 2);
+                // One clock: the ends began within a slice of each other.
+                let apart = sent[0].at_ns.abs_diff(got[0].at_ns);
+                assert!(apart < 5_000_000_000, "{apart}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_window_that_is_clamped_limits_and_is_seen_to() {
+    let server = Running::new(|options| options.window_bytes = Some(16 << 10));
+    let mut client = server.client();
+    let mut plan = TcpPlan::new(Direction::Up, 500);
+    plan.mss_bytes = Some(1400);
+    let result = client.tcp(&plan).unwrap();
+    let figures = result.up.unwrap().figures;
+    assert!(figures.send_window_bytes <= 16 << 10, "{figures:?}");
+}
+
+#[test]
+fn settings_asked_for_are_read_back() {
+    let server = Running::new(|_| {});
+    let mut plan = TcpPlan::new(Direction::Down, 200);
+    plan.congestion_control = Some("reno".to_owned());
+    plan.mss_bytes = Some(1000);
+    let way = server.client().tcp(&plan).unwrap().down.unwrap();
+    let sender = &way.streams[0].sender;
+    assert_eq!(sender.settings.congestion_control, "reno");
+    assert_eq!(sender.settings.syn.unwrap().mss_bytes, Some(1000));
+    plan.congestion_control = Some("nonesuch".to_owned());
+    let error = server.client().tcp(&plan).unwrap_err();
+    assert_eq!(error.code(), "refused", "{error}");
+}
+
+#[test]
+fn datagrams_are_counted_both_ways() {
+    let server = Running::new(|_| {});
+    let mut client = server.client();
+    let plan = FlowPlan {
+        direction: Direction::Both,
+        payload_bytes: 100,
+        trains: 200,
+        train_datagrams: 5,
+        gap_ns: 1_000_000,
+        keeps_rate: true,
+    };
+    let result = client.datagrams(&plan).unwrap();
+    for way in [result.up.unwrap(), result.down.unwrap()] {
+        assert_eq!((way.sent, way.lost, way.count.received), (1000, 0, 1000));
+        assert_eq!(
+            (way.count.duplicates, way.count.train_arrived),
+            (0, Some(5))
+        );
+        assert!(way.count.line_bit_per_s.unwrap() > 1e6);
+    }
+}
+
+#[test]
+fn clients_share_a_server_and_hear_of_each_other() {
+    let server = Running::new(|options| options.sessions_max = 2);
+    let (mut first, mut second) = (server.client(), server.client());
+    assert_eq!((first.other_sessions, second.other_sessions), (0, 1));
+    let third = connect(server.address).unwrap_err();
+    assert_eq!(third.code(), "refused", "{third}");
+    let other = std::thread::spawn(move || second.tcp(&TcpPlan::new(Direction::Up, 300)).unwrap());
+    let result = first.tcp(&TcpPlan::new(Direction::Down, 300)).unwrap();
+    assert_eq!(result.other_sessions, 1);
+    assert_eq!(other.join().unwrap().other_sessions, 1);
+}
+
+#[test]
+fn a_server_that_stops_ends_its_tests_and_its_clients() {
+    let server = Running::new(|_| {});
+    let mut client = server.client();
+    let thread = std::thread::spawn(move || {
+        // A minute long, if nobody ended it.
+        let _ = client.tcp(&TcpPlan::new(Direction::Down, 60_000));
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    let begin = Instant::now();
+    drop(server);
+    assert!(begin.elapsed() < Duration::from_secs(20));
+    thread.join().unwrap();
+    assert!(
+        begin.elapsed() < Duration::from_secs(40),
+        "the client ends too"
+    );
+}
+
+#[test]
+fn strangers_are_turned_away_and_hurt_nobody() {
+    let server = Running::new(|_| {});
+    for words in [
+        &b"GET / HTTP/1.1\r\n\r\n abcdefghijkl"[..],
+        &[0; 24],
+        b"FHP1\x01\x00\x00\x00................\xff\xff\xff\xff",
+        b"FHP1\x01\x00\x00\x00................\x00\x00\x00\x02[]",
+        b"FHP1\x02\x00\x00\x01................",
+        b"FHP1\x03\x00\x00\x00................",
+    ] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        stream.write_all(words).unwrap();
+        let mut answer = Vec::new();
+        // Closed, perhaps with a reset, and with at most one refusal.
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.len() < 500, "{}", String::from_utf8_lossy(&answer));
+    }
+    assert!(
+        server
+            .client()
+            .tcp(&TcpPlan::new(Direction::Up, 100))
+            .is_ok()
+    );
+}
+
+/// What a server does with a connection.
+type Manners = fn(TcpStream);
+
+fn odd_server(answer: Manners) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 200]);
+        answer(stream);
+    });
+    address
+}
+
+fn say(mut stream: &TcpStream, text: &[u8]) {
+    let _ = stream.write_all(&(text.len() as u32).to_be_bytes());
+    let _ = stream.write_all(text);
+}
+
+#[test]
+fn servers_that_do_not_behave_are_named() {
+    let cases: [(Manners, &str); 6] = [
+        (|mut stream| drop(stream.write_all(&[0xff; 64])), "protocol"),
+        (|stream| say(&stream, b"{}"), "protocol"),
+        (
+            |stream| say(&stream, b"{\"answer\":\"welcome\",\"version\":[]}"),
+            "protocol",
+        ),
+        (
+            |stream| {
+                say(
+                    &stream,
+                    b"{\"answer\":\"refused\",\"why\":\"\\u001b[2Jno\"}",
+                )
+            },
+            "refused",
+        ),
+        (drop, "lost"),
+        (
+            |mut stream| {
+                let _ = stream.write_all(&1000_u32.to_be_bytes());
+                let _ = stream.write_all(b"{");
+                std::thread::sleep(Duration::from_secs(12));
+            },
+            "silent",
+        ),
+    ];
+    for (answer, code) in cases {
+        let error = connect(odd_server(answer)).unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        assert!(!error.to_string().contains('\x1b'));
+    }
+}
+
+#[test]
+fn nobody_there_is_said_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    assert_eq!(connect(address).unwrap_err().code(), "unreachable");
+    let error = Client::connect("no-such-host.invalid", 5201, Arc::default()).unwrap_err();
+    assert_eq!(error.code(), "unknown-host");
+}
+
+#[test]
+fn a_port_in_use_is_said() {
+    let server = Running::new(|_| {});
+    let options = ServerOptions {
+        address: Some(server.address.ip()),
+        port: server.address.port(),
+        ..ServerOptions::default()
+    };
+    let error = Server::listen(options, Arc::default()).unwrap_err();
+    assert!(error.to_string().contains("in use"), "{error}");
+}
