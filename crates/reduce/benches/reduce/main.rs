@@ -1,0 +1,259 @@
+//! `make bench-reduce`: how much of a second version does not cross the WAN, and what that costs in processor time.
+//! Prints a table and writes `out/reduce.json`.
+//!
+//! | environment | what |
+//! |---|---|
+//! | `CORPORA` | folder of the upstream versions, made by `scripts/reduce-corpora.sh` |
+//! | `ONLY` | pairs whose name holds this text; nothing is written then |
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod corpora;
+mod fastcdc;
+mod passes;
+mod reference;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use corpora::Pair;
+use farhaul_lab::measurement::{Measurement, Op, Row};
+use farhaul_reduce::{Codec, Levels, Settings};
+use passes::{Link, Pass};
+
+const PLAN: &str = "each pair once through encoder and decoder in one thread, memory tier: first version, second version \
+    (edited), second version again (identical), every byte compared; input in pieces of 256 KiB from one buffer; GB/s (1e9) of \
+    the thread's CPU time, memory touched before; encode includes framing and compression; wire bytes with zstd 3 unless the row \
+    says null; `share` is (input - wire) / (input - patch-from), `share beyond zstd` (zstd - wire) / (zstd - patch-from) with \
+    zstd -3 --long=31";
+
+/// GB/s of first, edited and identical pass, null codec.
+const ENCODE_TARGETS: [f64; 3] = [1.5, 2.0, 8.0];
+const DECODE_TARGET: f64 = 5.0;
+const SHARE_TARGET: f64 = 0.97;
+/// Wire bytes per byte of an identical re-send: 64 KiB for a gigabyte.
+const IDENTICAL_TARGET: f64 = 65_536.0 / 1e9;
+const CONFIGS: [&str; 3] = ["first", "edited", "identical"];
+const LINKS_MBIT_S: [f64; 5] = [1.5, 45.0, 155.0, 1000.0, 10_000.0];
+
+fn main() -> ExitCode {
+    let folder = PathBuf::from(std::env::var("CORPORA").unwrap_or_default());
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let mut document = Measurement::new("reduce", PLAN, 0);
+    for name in corpora::NAMES.iter().filter(|name| name.contains(&only)) {
+        let rows = match corpora::pair(name, &folder) {
+            Ok(pair) => measure(&pair),
+            Err(error) => vec![Row::failed(name, "all", "pair", "", error.to_string())],
+        };
+        rows.iter().for_each(show);
+        document.rows.extend(rows);
+    }
+    let row = Row::failed(
+        "all",
+        "disk tier",
+        "share",
+        "",
+        "the disk tier is not built yet",
+    );
+    document.rows.push(row);
+    if !only.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out");
+    match document.write(&folder) {
+        Ok(path) => {
+            println!("{}", path.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show(row: &Row) {
+    let value = row
+        .value
+        .map_or("-".to_owned(), |value| format!("{value:.5}"));
+    let target = match (row.target, row.op) {
+        (Some(target), Some(Op::AtLeast)) => format!(">= {target:.5}"),
+        (Some(target), Some(Op::AtMost)) => format!("<= {target:.5}"),
+        _ => String::new(),
+    };
+    let verdict = match row.ok {
+        Some(true) => "ok",
+        Some(false) => "MISSED",
+        None => "",
+    };
+    let (scenario, config, metric, unit) = (&row.scenario, &row.config, &row.metric, &row.unit);
+    println!(
+        "{scenario:<11} {config:<18} {metric:<18} {value:>18} {unit:<5} {target:<12} {verdict}"
+    );
+}
+
+/// Huge pages, all there from the start: a gateway that has run for an hour pays for neither.
+#[allow(unsafe_code)]
+fn huge_pages(start: *const u8, bytes: usize) {
+    use rustix::mm::{Advice, madvise};
+    let page = 2 << 20;
+    let skip = start.align_offset(page);
+    let whole = bytes.saturating_sub(skip) / page * page;
+    for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite] {
+        // SAFETY: whole pages inside of memory that the caller owns; neither advice changes what is in them.
+        let _ = unsafe { madvise(start.wrapping_add(skip).cast_mut().cast(), whole, advice) };
+    }
+}
+
+fn settings(pair: &Pair) -> Settings {
+    let memory_bytes = (pair.first.len() + pair.second.len() / 2).max(256 << 20);
+    Settings {
+        advise: huge_pages,
+        ..Settings::of_memory(memory_bytes)
+    }
+}
+
+fn measure(pair: &Pair) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let reference = reference::zstd(pair);
+    for (codec, codec_name) in [(Codec::Null, "null"), (Codec::Zstd(3), "zstd 3")] {
+        let mut link = Link::new(settings(pair));
+        for (nth, input) in [&pair.first, &pair.second, &pair.second]
+            .into_iter()
+            .enumerate()
+        {
+            let pass = link.pass(input, codec);
+            let config = format!("{} {codec_name}", CONFIGS[nth]);
+            rows.extend(speed_rows(
+                pair,
+                &config,
+                &pass,
+                (codec == Codec::Null).then_some(ENCODE_TARGETS[nth]),
+            ));
+            rows.push(wire_row(pair, &config, &pass, nth));
+            if nth == 1 && codec != Codec::Null {
+                rows.extend(share_rows(
+                    pair,
+                    &config,
+                    pass.wire_bytes,
+                    reference.as_ref(),
+                    true,
+                ));
+            }
+        }
+        if codec == Codec::Null {
+            let per_gb = link.encoder.stats().index_bytes as f64
+                / (settings(pair).memory_bytes as f64 / 1e9);
+            rows.push(Row::of(pair.name, "null", "index", "B/GB", per_gb));
+        }
+    }
+    let mut chunks = fastcdc::Chunks::default();
+    chunks.pass(&pair.first, Codec::Zstd(3));
+    let (wire, new) = chunks.pass(&pair.second, Codec::Zstd(3));
+    rows.push(
+        Row::of(pair.name, "FastCDC 8K zstd 3", "wire", "B", wire as f64)
+            .detail("literal_bytes", new),
+    );
+    rows.extend(share_rows(
+        pair,
+        "FastCDC 8K zstd 3",
+        wire,
+        reference.as_ref(),
+        false,
+    ));
+    rows.extend(level_rows(pair));
+    rows
+}
+
+fn speed_rows(pair: &Pair, config: &str, pass: &Pass, target: Option<f64>) -> [Row; 2] {
+    let encode = Row::of(pair.name, config, "encode", "GB/s", pass.encode_gb_s());
+    let decode = Row::of(pair.name, config, "decode", "GB/s", pass.decode_gb_s());
+    match target {
+        Some(target) => [
+            encode.target(Op::AtLeast, target),
+            decode.target(Op::AtLeast, DECODE_TARGET),
+        ],
+        None => [encode, decode],
+    }
+}
+
+fn wire_row(pair: &Pair, config: &str, pass: &Pass, nth: usize) -> Row {
+    let row = Row::of(pair.name, config, "wire", "B", pass.wire_bytes as f64)
+        .limit(pass.input_bytes as f64)
+        .detail("literal_bytes", pass.literal_bytes)
+        .detail("token_bytes", pass.token_bytes)
+        .detail(
+            "sha256",
+            reference::sha256(if nth == 0 { &pair.first } else { &pair.second }),
+        );
+    if nth == 2 {
+        row.target(Op::AtMost, pass.input_bytes as f64 * IDENTICAL_TARGET)
+    } else {
+        row
+    }
+}
+
+/// Shares of what patch-from saves. Of pairs without anything in common there is none.
+fn share_rows(
+    pair: &Pair,
+    config: &str,
+    wire: u64,
+    reference: Result<&reference::Zstd, &String>,
+    is_ours: bool,
+) -> Vec<Row> {
+    let input = pair.second.len() as f64;
+    let zstd = match reference {
+        Ok(zstd) => zstd,
+        Err(error) => return vec![Row::failed(pair.name, config, "share", "", error)],
+    };
+    let (alone, patch, wire) = (zstd.alone as f64, zstd.patch_from as f64, wire as f64);
+    if patch > 0.99 * input {
+        return Vec::new();
+    }
+    let share = Row::of(
+        pair.name,
+        config,
+        "share",
+        "",
+        (input - wire) / (input - patch),
+    )
+    .detail("zstd_bytes", zstd.alone)
+    .detail("patch_from_bytes", zstd.patch_from);
+    let beyond = Row::of(
+        pair.name,
+        config,
+        "share beyond zstd",
+        "",
+        (alone - wire) / (alone - patch),
+    );
+    vec![
+        if is_ours {
+            share.target(Op::AtLeast, SHARE_TARGET)
+        } else {
+            share
+        },
+        beyond,
+    ]
+}
+
+/// The level that one core would choose for this pair's literals.
+fn level_rows(pair: &Pair) -> Vec<Row> {
+    let literals = &pair.first[..pair.first.len().min(64 << 20)];
+    let mut levels = Levels::new(None);
+    for codec in levels.all() {
+        let (to_bytes, cpu) = passes::compress(literals, codec);
+        levels.handle_sample(codec, literals.len(), to_bytes, cpu.as_nanos() as u64);
+    }
+    let of_link = |mbit_s: &f64| {
+        for _ in 0..3 {
+            levels.choose(1.0, mbit_s * 1e6 / 8.0);
+        }
+        let level = match levels.codec() {
+            Codec::Null => f64::from(-100),
+            Codec::Zstd(level) => f64::from(level),
+        };
+        let row = Row::of(pair.name, &format!("{mbit_s} Mbit/s"), "level", "", level);
+        row.detail("codec", format!("{:?}", levels.codec()))
+    };
+    LINKS_MBIT_S.iter().map(of_link).collect()
+}

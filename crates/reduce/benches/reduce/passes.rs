@@ -1,0 +1,136 @@
+//! One pass of a file through encoder and decoder, timed by the CPU time of the thread.
+
+use std::time::Duration;
+
+use farhaul_reduce::{Codec, Compressor, Decoded, Decoder, Encoder, Plain, Settings};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Input is handed over in pieces of this size, from one buffer that is used again: what a gateway does with a socket.
+const READ_BYTES: usize = 256 << 10;
+
+/// Encoder and decoder of one direction.
+pub struct Link {
+    pub encoder: Encoder,
+    pub decoder: Decoder,
+    compressor: Compressor,
+    flow: u64,
+    sealed: Vec<u8>,
+}
+
+/// What a pass cost.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Pass {
+    pub input_bytes: u64,
+    pub wire_bytes: u64,
+    pub literal_bytes: u64,
+    pub token_bytes: u64,
+    pub encode: Duration,
+    /// Framing and compression.
+    pub seal: Duration,
+    pub decode: Duration,
+}
+
+impl Pass {
+    pub fn encode_gb_s(&self) -> f64 {
+        self.input_bytes as f64 / 1e9 / (self.encode + self.seal).as_secs_f64()
+    }
+
+    pub fn decode_gb_s(&self) -> f64 {
+        self.input_bytes as f64 / 1e9 / self.decode.as_secs_f64()
+    }
+}
+
+impl Link {
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            encoder: Encoder::new(settings),
+            decoder: Decoder::new(settings),
+            compressor: Compressor::new(),
+            flow: 0,
+            sealed: Vec::new(),
+        }
+    }
+
+    /// Sends `input` as a flow of its own after everything before was acknowledged. Every byte is compared.
+    pub fn pass(&mut self, input: &[u8], codec: Codec) -> Pass {
+        let before = self.encoder.stats();
+        let mut pass = Pass {
+            input_bytes: input.len() as u64,
+            ..Pass::default()
+        };
+        let mut piece = Vec::with_capacity(READ_BYTES);
+        let (mut frames, mut output) = (Vec::new(), Vec::new());
+        let (mut taken, mut given) = (0, 0);
+        for part in input.chunks(READ_BYTES) {
+            piece.clear();
+            piece.extend_from_slice(part);
+            taken += part.len();
+            pass.encode += cpu_time_of(|| {
+                self.encoder.encode(self.flow, &piece);
+                if taken == input.len() {
+                    self.encoder.flush();
+                }
+                frames.extend(std::iter::from_fn(|| self.encoder.poll_frame()));
+            });
+            for frame in frames.drain(..) {
+                self.deliver(&frame, codec, &mut pass, &mut output);
+                self.encoder.recycle(frame);
+                assert!(
+                    output == input[given..given + output.len()],
+                    "wrong bytes after {given}"
+                );
+                given += output.len();
+            }
+        }
+        assert_eq!(given, input.len(), "every byte came through");
+        self.encoder.handle_held(self.encoder.position());
+        self.flow += 1;
+        let after = self.encoder.stats();
+        pass.literal_bytes = after.literal_bytes - before.literal_bytes;
+        pass.token_bytes = after.token_bytes - before.token_bytes;
+        pass
+    }
+    /// Seals a frame and decodes it into `output`.
+    fn deliver(&mut self, frame: &Plain, codec: Codec, pass: &mut Pass, output: &mut Vec<u8>) {
+        let mut sealed = std::mem::take(&mut self.sealed);
+        sealed.clear();
+        pass.seal += cpu_time_of(|| frame.seal(codec, &mut self.compressor, &mut sealed));
+        pass.wire_bytes += sealed.len() as u64;
+        output.clear();
+        pass.decode += cpu_time_of(|| {
+            let decoded = self.decoder.decode(&sealed, output);
+            assert_eq!(decoded, Ok(Decoded::Released));
+        });
+        self.sealed = sealed;
+    }
+}
+
+fn cpu_time_of(work: impl FnOnce()) -> Duration {
+    let now = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let start = now();
+    work();
+    now() - start
+}
+
+/// Compresses `literals` as the payloads of frames: bytes on the wire, processor time.
+pub fn compress(literals: &[u8], codec: Codec) -> (usize, Duration) {
+    let mut compressor = Compressor::new();
+    let (mut bytes, mut sealed, mut time) = (0, Vec::new(), Duration::ZERO);
+    for payload in literals.chunks(READ_BYTES) {
+        let frame = Plain {
+            flow: 0,
+            place: None,
+            length: payload.len(),
+            token_bytes: 0,
+            payload: payload.to_vec(),
+            hash: 0,
+        };
+        sealed.clear();
+        time += cpu_time_of(|| frame.seal(codec, &mut compressor, &mut sealed));
+        bytes += sealed.len();
+    }
+    (bytes, time)
+}

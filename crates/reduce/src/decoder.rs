@@ -1,0 +1,302 @@
+//! The decoder: from frames back to the bytes that entered at the other end.
+//!
+//! Nothing is released and nothing is remembered before the hash of what was reconstructed agrees with the frame's.
+
+use twox_hash::xxhash3_128;
+
+use crate::codec::Decompressor;
+use crate::error::FrameError;
+use crate::extents::Place;
+use crate::frame::{LogPlace, View};
+use crate::log::{Found, Log};
+use crate::settings::Settings;
+use crate::stats::DecoderStats;
+use crate::token::{Known, Reader};
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decoded {
+    /// Its bytes were appended to the output.
+    Released,
+    /// It refers to this many bytes from this virtual position, of which not all are here. Nothing was appended.
+    Missing {
+        /// Virtual position.
+        position: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// What was reconstructed is not what was sent. Nothing was appended.
+    Mismatched,
+}
+
+/// One direction's decoder.
+pub struct Decoder {
+    log: Log,
+    hash_key: u64,
+    decompressor: Decompressor,
+    plain: Vec<u8>,
+    places: Vec<(Place, u64)>,
+    stats: DecoderStats,
+}
+
+/// Why reconstruction stopped.
+enum Stop {
+    Frame(FrameError),
+    Missing { position: u64, bytes: u64 },
+}
+
+impl From<FrameError> for Stop {
+    fn from(error: FrameError) -> Self {
+        Self::Frame(error)
+    }
+}
+
+impl Decoder {
+    /// One that knows nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            log: Log::new(settings.memory_bytes, settings.extents_max, settings.advise),
+            hash_key: settings.hash_key,
+            decompressor: Decompressor::new(),
+            plain: Vec::new(),
+            places: Vec::new(),
+            stats: DecoderStats::default(),
+        }
+    }
+
+    /// Reads one whole frame and appends the bytes it stands for to `output`. The frames of one flow come in their order; those of
+    /// different flows may come in any. An error means that the other end is broken.
+    pub fn decode(&mut self, frame: &[u8], output: &mut Vec<u8>) -> Result<Decoded, FrameError> {
+        let start = output.len();
+        let decoded = self.try_decode(frame, output);
+        match &decoded {
+            Ok(Decoded::Released) => {
+                self.stats.frames += 1;
+                self.stats.output_bytes += (output.len() - start) as u64;
+            }
+            Ok(Decoded::Missing { .. }) => self.stats.missed += 1,
+            Ok(Decoded::Mismatched) => self.stats.mismatched += 1,
+            Err(_) => self.stats.malformed += 1,
+        }
+        if decoded != Ok(Decoded::Released) {
+            output.truncate(start);
+        }
+        decoded
+    }
+
+    /// Counters since the beginning.
+    pub fn stats(&self) -> DecoderStats {
+        self.stats
+    }
+
+    fn try_decode(&mut self, frame: &[u8], output: &mut Vec<u8>) -> Result<Decoded, FrameError> {
+        let view = View::read(frame)?;
+        let mut room = std::mem::take(&mut self.plain);
+        let decoded = self.decode_view(&view, &mut room, output);
+        self.plain = room;
+        decoded
+    }
+
+    fn decode_view(
+        &mut self,
+        view: &View,
+        room: &mut Vec<u8>,
+        output: &mut Vec<u8>,
+    ) -> Result<Decoded, FrameError> {
+        let plain = if view.is_compressed {
+            let done = self
+                .decompressor
+                .decompress(view.payload, view.plain_bytes, room);
+            done.ok_or(FrameError::Compression)?;
+            room.as_slice()
+        } else {
+            view.payload
+        };
+        let literal_bytes = view.plain_bytes - view.token_bytes;
+        let (literals, tokens) = plain
+            .split_at_checked(literal_bytes)
+            .ok_or(FrameError::Length)?;
+        let start = output.len();
+        output.reserve(view.length);
+        match self.reconstruct(view, tokens, literals, output) {
+            Ok(()) => (),
+            Err(Stop::Frame(error)) => return Err(error),
+            Err(Stop::Missing { position, bytes }) => {
+                return Ok(Decoded::Missing { position, bytes });
+            }
+        }
+        let made = output.get(start..).unwrap_or_default();
+        if xxhash3_128::Hasher::oneshot_with_seed(self.hash_key, made) != view.hash {
+            return Ok(Decoded::Mismatched);
+        }
+        if let Some(place) = view.place {
+            self.remember(place, tokens, literals)?;
+        }
+        Ok(Decoded::Released)
+    }
+
+    fn reconstruct(
+        &self,
+        view: &View,
+        tokens: &[u8],
+        mut literals: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        let start = output.len();
+        let position = match view.place {
+            Some(place) if self.log.may_be_at(place.address, literals.len()) => place.position,
+            None if tokens.is_empty() => 0,
+            _ => return Err(FrameError::Place.into()),
+        };
+        let mut reader = Reader::new(position, tokens);
+        while let Some(token) = reader.next() {
+            let token = token?;
+            output.extend_from_slice(take(&mut literals, token.literals)?);
+            let made = output.len() - start;
+            let room = view.length.checked_sub(made).ok_or(FrameError::Length)? as u64;
+            match token.known {
+                Known::Run { bytes, .. } | Known::Copy { bytes, .. } if bytes > room => {
+                    return Err(FrameError::Length.into());
+                }
+                Known::Run { byte, bytes } => output.resize(output.len() + bytes as usize, byte),
+                Known::Copy { source, bytes } => {
+                    self.copy(position, start, source, bytes, output)?
+                }
+            }
+        }
+        output.extend_from_slice(literals);
+        if output.len() - start != view.length {
+            return Err(FrameError::Length.into());
+        }
+        Ok(())
+    }
+
+    /// Appends what is at `source`: from the log, or from this frame's own output, which begins at `position` and `start`.
+    fn copy(
+        &self,
+        position: u64,
+        start: usize,
+        source: u64,
+        bytes: u64,
+        output: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        let (mut at, end, mut hint) = (source, source + bytes, usize::MAX - 1);
+        while at < end {
+            if at >= position {
+                return copy_own(
+                    start + (at - position) as usize,
+                    (end - at) as usize,
+                    output,
+                );
+            }
+            let rest = end.min(position) - at;
+            let (found, nth) = self.log.read(at, hint);
+            hint = nth;
+            at += match found {
+                Found::Bytes(known) => {
+                    let known = known
+                        .get(..known.len().min(rest as usize))
+                        .unwrap_or_default();
+                    output.extend_from_slice(known);
+                    known.len() as u64
+                }
+                Found::Run(byte, so_often) => {
+                    let bytes = so_often.min(rest);
+                    output.resize(output.len() + bytes as usize, byte);
+                    bytes
+                }
+                Found::Missing => {
+                    return Err(Stop::Missing {
+                        position: source,
+                        bytes,
+                    });
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Puts a frame that was found right into the log.
+    fn remember(
+        &mut self,
+        place: LogPlace,
+        tokens: &[u8],
+        mut literals: &[u8],
+    ) -> Result<(), FrameError> {
+        let mut places = std::mem::take(&mut self.places);
+        places.clear();
+        let mut reader = Reader::new(place.position, tokens);
+        let mut address = place.address;
+        while let Some(token) = reader.next() {
+            let token = token?;
+            let new = take(&mut literals, token.literals)?;
+            self.log.keep_at(address, new, &mut places);
+            address += token.literals;
+            match token.known {
+                Known::Run { byte, bytes } => {
+                    places.push((Place::Run(byte), bytes));
+                }
+                Known::Copy { source, bytes } => {
+                    let before = place.position.saturating_sub(source).min(bytes);
+                    if before > 0 {
+                        self.log.places(source, before, &mut places);
+                    }
+                    places_of_own(
+                        source + before - place.position.min(source + before),
+                        bytes - before,
+                        &mut places,
+                    );
+                }
+            }
+        }
+        self.log.keep_at(address, literals, &mut places);
+        self.log.put(place.position, &places);
+        let pinned = self.log.take_pinned();
+        self.log.unpin(&pinned);
+        self.places = places;
+        Ok(())
+    }
+}
+
+/// Takes so many bytes off the front.
+fn take<'a>(bytes: &mut &'a [u8], count: u64) -> Result<&'a [u8], FrameError> {
+    let count = usize::try_from(count).map_err(|_| FrameError::Length)?;
+    let (front, rest) = bytes.split_at_checked(count).ok_or(FrameError::Length)?;
+    *bytes = rest;
+    Ok(front)
+}
+
+/// Appends bytes of the output itself, which may reach into what is being appended.
+fn copy_own(from: usize, mut bytes: usize, output: &mut Vec<u8>) -> Result<(), Stop> {
+    let mut at = from;
+    while bytes > 0 {
+        let now = bytes.min(output.len().saturating_sub(at));
+        if now == 0 {
+            return Err(FrameError::Reference.into());
+        }
+        output.extend_from_within(at..at + now);
+        at += now;
+        bytes -= now;
+    }
+    Ok(())
+}
+
+/// Repeats the places `offset` bytes into the frame, which may reach into what is being repeated.
+fn places_of_own(mut offset: u64, mut bytes: u64, places: &mut Vec<(Place, u64)>) {
+    let mut nth = 0;
+    while let Some(&(_, length)) = places.get(nth)
+        && offset >= length
+    {
+        offset -= length;
+        nth += 1;
+    }
+    while bytes > 0 {
+        let Some(&(place, length)) = places.get(nth) else {
+            return;
+        };
+        let now = (length - offset).min(bytes);
+        places.push((place.advanced(offset), now));
+        (offset, nth) = (0, nth + 1);
+        bytes -= now;
+    }
+}

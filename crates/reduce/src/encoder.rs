@@ -1,0 +1,554 @@
+//! The encoder: from a stream's bytes to frames of tokens and literals.
+//!
+//! Input is looked at in blocks of 2 KiB. The samples of a block are hashed and looked up together, so that the processor waits for
+//! the index once and not thirty times; what the index knows is compared with the log and extended in both directions as far as the
+//! bytes agree. Where a match ends the next one is expected right behind the difference, which is what an edit in place looks like.
+
+use std::collections::VecDeque;
+
+use twox_hash::xxhash3_128;
+
+use crate::extend::{common_prefix, common_suffix, run_back_of, run_of};
+use crate::frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain};
+use crate::index::{Index, WINDOW_BYTES};
+use crate::log::{Found, Log};
+use crate::reach::Reach;
+use crate::run::find_run;
+use crate::sampler::Sampler;
+use crate::settings::Settings;
+use crate::stats::EncoderStats;
+use crate::token::{Known, Token, Writer};
+
+/// Samples looked up together belong to so many bytes.
+const BLOCK_BYTES: usize = 2048;
+/// A stretch without sample that is long enough to look for a run in.
+const GAP_BYTES: usize = 512;
+/// Tokens after which a frame ends.
+const TOKEN_BYTES_MAX: usize = 64 << 10;
+/// Payload buffers that are kept for the next frames.
+const ROOMS_MAX: usize = 16;
+/// A match the index found is worth a token from this length on, unless it goes on from another.
+const MATCH_BYTES_MIN: usize = 64;
+/// How far behind a difference the match is expected again.
+const RESUME_AFTER: [usize; 2] = [16, 128];
+/// So many literals after a match nothing is expected any more.
+const EXPECTED_BYTES_MAX: usize = 64 << 10;
+
+/// A frame that is being filled.
+struct Open {
+    flow: u64,
+    place: LogPlace,
+    tokens: Writer,
+    literals: Vec<u8>,
+    /// Literals since the last token.
+    run: usize,
+    length: usize,
+    hash: xxhash3_128::Hasher,
+}
+
+/// A sampled position of the current block.
+struct Sample {
+    at: usize,
+    fingerprint: u64,
+    found: Option<u64>,
+}
+
+/// One direction's encoder.
+pub struct Encoder {
+    settings: Settings,
+    log: Log,
+    index: Index,
+    reach: Reach,
+    sampler: Sampler,
+    open: Option<Open>,
+    /// Where the last match of the current flow would go on.
+    expected: Option<u64>,
+    /// Whether nothing came since the last match.
+    is_matching: bool,
+    frames: VecDeque<Plain>,
+    /// End of every frame that is not held, and the segments it needs should it be sent again.
+    unheld: VecDeque<(u64, Vec<u64>)>,
+    /// Memory of frames that were sent.
+    rooms: Vec<Vec<u8>>,
+    token_room: Vec<u8>,
+    positions: Vec<u32>,
+    samples: Vec<Sample>,
+    stats: EncoderStats,
+}
+
+impl Encoder {
+    /// One that knows nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self::with_sampler(settings, Sampler::new())
+    }
+
+    /// The same with a sampler of the caller's choice.
+    pub fn with_sampler(mut settings: Settings, sampler: Sampler) -> Self {
+        settings.frame_input_bytes = settings
+            .frame_input_bytes
+            .clamp(BLOCK_BYTES, FRAME_INPUT_BYTES_MAX);
+        let literals_max = FRAME_PLAIN_BYTES_MAX - TOKEN_BYTES_MAX - 2 * BLOCK_BYTES;
+        settings.frame_literal_bytes = settings
+            .frame_literal_bytes
+            .clamp(BLOCK_BYTES, literals_max);
+        Self {
+            settings,
+            log: Log::new(settings.memory_bytes, settings.extents_max, settings.advise),
+            index: Index::new(settings.index_bytes, settings.seed, settings.advise),
+            reach: Reach::default(),
+            sampler,
+            open: None,
+            expected: None,
+            is_matching: false,
+            frames: VecDeque::new(),
+            unheld: VecDeque::new(),
+            rooms: Vec::new(),
+            token_room: Vec::new(),
+            positions: Vec::new(),
+            samples: Vec::new(),
+            stats: EncoderStats::default(),
+        }
+    }
+
+    /// Takes bytes of a flow. Frames come from [`Encoder::poll_frame`]; the last one stays open until it is full, another flow's
+    /// bytes come, or [`Encoder::flush`].
+    pub fn encode(&mut self, flow: u64, input: &[u8]) {
+        if self.open.as_ref().is_some_and(|open| open.flow != flow) {
+            self.flush();
+            self.expected = None;
+        }
+        self.stats.input_bytes += input.len() as u64;
+        let mut at = 0;
+        while at < input.len() {
+            let mut open = self.open.take().unwrap_or_else(|| self.new_frame(flow));
+            let room = self.settings.frame_input_bytes - open.length;
+            let end = input.len().min(at + room);
+            let done = self.encode_part(&mut open, input, at, end);
+            open.hash.write(input.get(at..done).unwrap_or_default());
+            open.length += done - at;
+            at = done;
+            let is_full = self.is_full(&open);
+            self.open = Some(open);
+            if is_full {
+                self.flush();
+            }
+        }
+    }
+
+    /// Ends the open frame: what was encoded so far can be sent.
+    pub fn flush(&mut self) {
+        let Some(open) = self.open.take().filter(|open| open.length > 0) else {
+            return;
+        };
+        let tokens = open.tokens.finish();
+        let token_bytes = tokens.len();
+        let mut payload = open.literals;
+        self.stats.frames += 1;
+        self.stats.token_bytes += token_bytes as u64;
+        self.stats.literal_bytes += payload.len() as u64;
+        payload.extend_from_slice(&tokens);
+        self.token_room = tokens;
+        self.reach
+            .handle_sent(open.place.position, self.log.end(), open.flow);
+        self.unheld
+            .push_back((self.log.end(), self.log.take_pinned()));
+        let hash = open.hash.finish_128();
+        let place = Some(open.place);
+        self.frames.push_back(Plain {
+            flow: open.flow,
+            place,
+            length: open.length,
+            token_bytes,
+            payload,
+            hash,
+        });
+    }
+
+    /// The next finished frame.
+    pub fn poll_frame(&mut self) -> Option<Plain> {
+        self.frames.pop_front()
+    }
+
+    /// Takes a frame's memory back that was sent: the next frames are made in it.
+    pub fn recycle(&mut self, frame: Plain) {
+        if self.rooms.len() < ROOMS_MAX {
+            self.rooms.push(frame.payload);
+        }
+    }
+
+    /// The other end holds everything below this virtual position: any flow may refer to it, and it need not be sent again.
+    pub fn handle_held(&mut self, position: u64) {
+        let position = position.min(self.log.end());
+        self.reach.handle_held(position);
+        let held = self.unheld.partition_point(|(end, _)| *end <= position);
+        for (_, segments) in self.unheld.drain(..held) {
+            self.log.unpin(&segments);
+        }
+    }
+
+    /// Whether there is room for more that the other end does not hold. While there is none, input should wait: what is encoded
+    /// all the same may be lost to a peer that misses something.
+    pub fn has_room(&self) -> bool {
+        !self.log.is_half_pinned()
+    }
+
+    /// The other end cannot read a frame: `missing` is not there. That is forgotten, and so is the frame's own place. Returns what
+    /// the frame stands for once more, all of it literal and not to be remembered; `None` if it is no longer at hand, and the
+    /// flow is lost.
+    pub fn handle_missing(
+        &mut self,
+        flow: u64,
+        frame: LogPlace,
+        length: usize,
+        missing: (u64, u64),
+    ) -> Option<Vec<Plain>> {
+        let bytes = self.log.copy_out(frame.position, length as u64);
+        self.log.forget(missing.0, missing.1);
+        self.log.forget(frame.position, length as u64);
+        self.expected = None;
+        self.stats.missed += 1;
+        let of_part = |part: &[u8]| {
+            let hash = xxhash3_128::Hasher::oneshot_with_seed(self.settings.hash_key, part);
+            Plain {
+                flow,
+                place: None,
+                length: part.len(),
+                token_bytes: 0,
+                payload: part.to_vec(),
+                hash,
+            }
+        };
+        Some(
+            bytes?
+                .chunks(FRAME_PLAIN_BYTES_MAX / 2)
+                .map(of_part)
+                .collect(),
+        )
+    }
+
+    /// The virtual position after everything encoded so far.
+    pub fn position(&self) -> u64 {
+        self.log.end()
+    }
+
+    /// Counters since the beginning, and the sizes of now.
+    pub fn stats(&self) -> EncoderStats {
+        EncoderStats {
+            index_bytes: self.index.bytes() as u64,
+            extents: self.log.extents() as u64,
+            unkept_bytes: self.log.unkept_bytes(),
+            ..self.stats
+        }
+    }
+
+    fn new_frame(&mut self, flow: u64) -> Open {
+        let mut literals = self.rooms.pop().unwrap_or_default();
+        literals.clear();
+        let place = LogPlace {
+            position: self.log.end(),
+            address: self.log.address(),
+        };
+        Open {
+            flow,
+            place,
+            tokens: Writer::new(place.position, std::mem::take(&mut self.token_room)),
+            literals,
+            run: 0,
+            length: 0,
+            hash: xxhash3_128::Hasher::with_seed(self.settings.hash_key),
+        }
+    }
+
+    fn is_full(&self, open: &Open) -> bool {
+        open.length >= self.settings.frame_input_bytes
+            || open.literals.len() >= self.settings.frame_literal_bytes
+            || open.tokens.len() >= TOKEN_BYTES_MAX - 64
+    }
+
+    /// Encodes `input` from `at` until `end`, or until the frame is full; returns how far. What lies beyond `end` is looked at,
+    /// not encoded.
+    fn encode_part(&mut self, open: &mut Open, input: &[u8], mut at: usize, end: usize) -> usize {
+        let start_length = open.length;
+        let start = at;
+        while at < end {
+            let before = at;
+            at = self.resume(open, input, at, end);
+            if at == before {
+                at = self.encode_block(open, input, at, end);
+            }
+            open.length = start_length + (at - start);
+            if self.is_full(open) {
+                break;
+            }
+        }
+        open.length = start_length;
+        at
+    }
+
+    /// Tries whether the last match goes on, here or behind a short difference.
+    fn resume(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> usize {
+        let Some(expected) = self.expected else {
+            return at;
+        };
+        let here = self.extend_forward(open.flow, expected, slice(input, at, end));
+        if here >= if self.is_matching { 1 } else { WINDOW_BYTES } {
+            return self.take_match(
+                open,
+                input,
+                at,
+                at,
+                Match {
+                    source: expected,
+                    forward: here,
+                    window: false,
+                },
+            );
+        }
+        for skip in RESUME_AFTER {
+            let window = slice(input, at + skip, end.min(at + skip + WINDOW_BYTES));
+            let source = expected + skip as u64;
+            if window.len() == WINDOW_BYTES
+                && self.extend_forward(open.flow, source, window) == WINDOW_BYTES
+            {
+                let forward = self.extend_forward(open.flow, source, slice(input, at + skip, end));
+                return self.take_match(
+                    open,
+                    input,
+                    at,
+                    at + skip,
+                    Match {
+                        source,
+                        forward,
+                        window: false,
+                    },
+                );
+            }
+        }
+        at
+    }
+
+    /// Looks for what is known in the next block; returns how far it got.
+    fn encode_block(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> usize {
+        let block_end = end.min(at + BLOCK_BYTES);
+        self.look_up(input, at, block_end);
+        let samples = std::mem::take(&mut self.samples);
+        let done = self.walk(open, input, at, end, &samples);
+        self.samples = samples;
+        done.unwrap_or_else(|| {
+            self.literals(open, slice(input, at, block_end));
+            block_end
+        })
+    }
+
+    /// Goes through a block's samples; at the first match returns where it ends.
+    fn walk(
+        &mut self,
+        open: &mut Open,
+        input: &[u8],
+        at: usize,
+        end: usize,
+        samples: &[Sample],
+    ) -> Option<usize> {
+        let block_end = end.min(at + BLOCK_BYTES);
+        let mut last = at;
+        for sample in samples {
+            if sample.at - last >= GAP_BYTES
+                && let Some(done) = self.take_run(open, input, at, last..sample.at, end)
+            {
+                return Some(done);
+            }
+            last = sample.at;
+            if let Some(source) = sample.found {
+                let forward = self.extend_forward(open.flow, source, slice(input, sample.at, end));
+                let enough = forward >= MATCH_BYTES_MIN
+                    || forward >= WINDOW_BYTES && {
+                        let back = slice(input, at, sample.at);
+                        forward + self.extend_back(open.flow, source, back) >= MATCH_BYTES_MIN
+                    };
+                if enough {
+                    let position = self.log.end() + (sample.at - at) as u64;
+                    self.index.insert(sample.fingerprint, position);
+                    return Some(self.take_match(
+                        open,
+                        input,
+                        at,
+                        sample.at,
+                        Match {
+                            source,
+                            forward,
+                            window: true,
+                        },
+                    ));
+                }
+                self.stats.false_finds += 1;
+            }
+            let position = self.log.end() + (sample.at - at) as u64;
+            self.index.insert(sample.fingerprint, position);
+        }
+        if block_end - last >= GAP_BYTES {
+            self.take_run(open, input, at, last..block_end, end)
+        } else {
+            None
+        }
+    }
+
+    /// Finds the samples from `at` to `end` and what the index knows of them.
+    fn look_up(&mut self, input: &[u8], at: usize, end: usize) {
+        self.positions.clear();
+        self.samples.clear();
+        self.sampler
+            .samples(slice(input, at, input.len()), end - at, &mut self.positions);
+        let near = self.log.end();
+        for &offset in &self.positions {
+            let at = at + offset as usize;
+            let window = slice(input, at, at + WINDOW_BYTES);
+            if window.len() == WINDOW_BYTES {
+                let fingerprint = self.index.fingerprint(window);
+                self.samples.push(Sample {
+                    at,
+                    fingerprint,
+                    found: None,
+                });
+            }
+        }
+        for sample in &mut self.samples {
+            sample.found = self.index.find(sample.fingerprint, near);
+        }
+    }
+
+    /// How many of `bytes` are at `source`, as far as `flow` may refer to it.
+    fn extend_forward(&mut self, flow: u64, source: u64, bytes: &[u8]) -> usize {
+        let reach = self.reach.end_from(source, flow, self.log.end());
+        let max = bytes.len().min(reach.saturating_sub(source) as usize);
+        let bytes = slice(bytes, 0, max);
+        let (mut done, mut hint) = (0, usize::MAX - 1);
+        while done < max {
+            let rest = slice(bytes, done, max);
+            let (found, nth) = self.log.read(source + done as u64, hint);
+            hint = nth;
+            let (same, whole) = match found {
+                Found::Bytes(known) => (common_prefix(known, rest), known.len().min(rest.len())),
+                Found::Run(byte, so_often) => {
+                    let whole = rest.len().min(so_often as usize);
+                    (run_of(byte, slice(rest, 0, whole)), whole)
+                }
+                Found::Missing => (0, 1),
+            };
+            done += same;
+            if same < whole {
+                break;
+            }
+        }
+        done
+    }
+
+    /// How many of the last `bytes` are before `source`.
+    fn extend_back(&self, flow: u64, source: u64, bytes: &[u8]) -> usize {
+        let (mut done, hint) = (0, usize::MAX - 1);
+        while done < bytes.len() {
+            let rest = slice(bytes, 0, bytes.len() - done);
+            let end = source - done as u64;
+            let (same, whole) = match self.log.read_back(end, hint, rest.len()) {
+                Found::Bytes(known) => (common_suffix(known, rest), known.len()),
+                Found::Run(byte, so_often) => {
+                    let tail = slice(rest, rest.len() - so_often as usize, rest.len());
+                    (run_back_of(byte, tail), tail.len())
+                }
+                Found::Missing => (0, 1),
+            };
+            done += same;
+            if same < whole {
+                break;
+            }
+        }
+        self.reach.clip_back(source, done, flow)
+    }
+
+    /// Literals up to `start`, then the match that begins there, lengthened to the front as far as it goes.
+    fn take_match(
+        &mut self,
+        open: &mut Open,
+        input: &[u8],
+        at: usize,
+        start: usize,
+        found: Match,
+    ) -> usize {
+        self.literals(open, slice(input, at, start));
+        let run_start = open.literals.len() - open.run;
+        let back = self.extend_back(
+            open.flow,
+            found.source,
+            slice(&open.literals, run_start, open.literals.len()),
+        );
+        open.literals.truncate(open.literals.len() - back);
+        self.log.take_back(back as u64);
+        let source = found.source - back as u64;
+        let bytes = (found.forward + back) as u64;
+        let literals = (open.run - back) as u64;
+        open.tokens.push(Token {
+            literals,
+            known: Known::Copy { source, bytes },
+        });
+        open.run = 0;
+        self.log.append_copy(source, bytes);
+        self.expected = Some(source + bytes);
+        self.is_matching = true;
+        self.stats.matches += 1;
+        self.stats.matches_found += u64::from(found.window);
+        self.stats.known_bytes += bytes;
+        start + found.forward
+    }
+
+    /// If there is a run in `gap`: literals up to it, then the run.
+    fn take_run(
+        &mut self,
+        open: &mut Open,
+        input: &[u8],
+        at: usize,
+        gap: std::ops::Range<usize>,
+        end: usize,
+    ) -> Option<usize> {
+        let (offset, byte) = find_run(slice(input, gap.start, gap.end))?;
+        let start = gap.start + offset;
+        let bytes = run_of(byte, slice(input, start, end));
+        self.literals(open, slice(input, at, start));
+        open.tokens.push(Token {
+            literals: open.run as u64,
+            known: Known::Run {
+                byte,
+                bytes: bytes as u64,
+            },
+        });
+        open.run = 0;
+        self.log.append_run(byte, bytes as u64);
+        self.expected = self.expected.map(|expected| expected + bytes as u64);
+        self.is_matching = false;
+        self.stats.run_bytes += bytes as u64;
+        Some(start + bytes)
+    }
+
+    fn literals(&mut self, open: &mut Open, bytes: &[u8]) {
+        self.log.append(bytes);
+        open.literals.extend_from_slice(bytes);
+        open.run += bytes.len();
+        // A match that ended long ago says nothing any more.
+        self.expected = self
+            .expected
+            .filter(|_| open.run < EXPECTED_BYTES_MAX)
+            .map(|expected| expected + bytes.len() as u64);
+        self.is_matching &= bytes.is_empty();
+    }
+}
+
+/// Something known, found at a position of the input.
+struct Match {
+    source: u64,
+    forward: usize,
+    /// Whether the index found it.
+    window: bool,
+}
+
+/// The part of `bytes` from `start` to `end` that exists.
+fn slice(bytes: &[u8], start: usize, end: usize) -> &[u8] {
+    bytes.get(start..end.min(bytes.len())).unwrap_or_default()
+}

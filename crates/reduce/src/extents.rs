@@ -1,0 +1,307 @@
+//! The map of the virtual log: where the bytes of each virtual position are kept.
+//!
+//! Virtual positions are given in turn to every byte that passes, also to one that was sent by reference. What is kept of it is a
+//! place: an address among the kept bytes, a run of one byte, or nothing (a hole: not here yet, or never to come).
+
+/// Where a stretch of the virtual log is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At this address and the following ones.
+    Kept(u64),
+    /// Nowhere: it is a run of this byte.
+    Run(u8),
+    /// Not here.
+    Hole,
+}
+
+impl Place {
+    /// The place `bytes` further on.
+    pub(crate) fn advanced(self, bytes: u64) -> Self {
+        match self {
+            Self::Kept(address) => Self::Kept(address + bytes),
+            other => other,
+        }
+    }
+}
+
+/// Sixteen bytes: the place's kind is in the top bits of `place`.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    start: u64,
+    place: u64,
+}
+
+const KIND_RUN: u64 = 1 << 62;
+const KIND_HOLE: u64 = 2 << 62;
+
+impl Extent {
+    fn new(start: u64, place: Place) -> Self {
+        let place = match place {
+            Place::Kept(address) => address & (KIND_RUN - 1),
+            Place::Run(byte) => KIND_RUN | u64::from(byte),
+            Place::Hole => KIND_HOLE,
+        };
+        Self { start, place }
+    }
+
+    fn place(self) -> Place {
+        match self.place {
+            place if place & KIND_HOLE != 0 => Place::Hole,
+            place if place & KIND_RUN != 0 => Place::Run(place as u8),
+            address => Place::Kept(address),
+        }
+    }
+}
+
+/// A stretch of the virtual log that is kept in one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) place: Place,
+    pub(crate) bytes: u64,
+    /// Number of the extent, a hint for the next look-up.
+    pub(crate) nth: usize,
+}
+
+pub(crate) struct Extents {
+    extents: Vec<Extent>,
+    end: u64,
+    /// When there are more, the oldest quarter is forgotten.
+    extents_max: usize,
+}
+
+impl Extents {
+    pub(crate) fn new(extents_max: usize) -> Self {
+        Self {
+            extents: Vec::new(),
+            end: 0,
+            extents_max: extents_max.max(16),
+        }
+    }
+
+    /// The virtual position after the last one.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// What is known of `position` and the positions after it; `hint` is where to look first.
+    pub(crate) fn piece(&self, position: u64, hint: usize) -> Option<Piece> {
+        if position >= self.end {
+            return None;
+        }
+        let nth = self.nth(position, hint)?;
+        let extent = self.extents.get(nth)?;
+        let end = self
+            .extents
+            .get(nth + 1)
+            .map_or(self.end, |next| next.start);
+        let place = extent.place().advanced(position - extent.start);
+        Some(Piece {
+            place,
+            bytes: end - position,
+            nth,
+        })
+    }
+
+    /// The piece from `position` on, and where its extent starts.
+    pub(crate) fn piece_around(&self, position: u64, hint: usize) -> Option<(Piece, u64)> {
+        let piece = self.piece(position, hint)?;
+        let start = self.extents.get(piece.nth)?.start;
+        Some((piece, start))
+    }
+
+    fn nth(&self, position: u64, hint: usize) -> Option<usize> {
+        let holds = |nth: usize| {
+            let is_from = self
+                .extents
+                .get(nth)
+                .is_some_and(|extent| extent.start <= position);
+            is_from
+                && self
+                    .extents
+                    .get(nth + 1)
+                    .is_none_or(|next| next.start > position)
+        };
+        if let Some(nth) = [hint, hint + 1].into_iter().find(|&nth| holds(nth)) {
+            return Some(nth);
+        }
+        self.extents
+            .partition_point(|extent| extent.start <= position)
+            .checked_sub(1)
+    }
+
+    /// Adds a stretch at the end.
+    pub(crate) fn push(&mut self, place: Place, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        if !self.continues(place) {
+            self.forget_oldest();
+            self.extents.push(Extent::new(self.end, place));
+        }
+        self.end += bytes;
+    }
+
+    /// Whether `place` goes on where the last extent ends.
+    fn continues(&self, place: Place) -> bool {
+        let last = self.extents.last();
+        last.is_some_and(|last| last.place().advanced(self.end - last.start) == place)
+    }
+
+    fn forget_oldest(&mut self) {
+        if self.extents.len() >= self.extents_max {
+            self.extents.drain(..self.extents_max / 4);
+        }
+    }
+
+    /// Takes the positions from `end` on back.
+    pub(crate) fn truncate(&mut self, end: u64) {
+        while self.extents.last().is_some_and(|last| last.start >= end) {
+            self.extents.pop();
+        }
+        self.end = self.end.min(end);
+    }
+
+    /// Makes a hole of `bytes` from `start` on.
+    pub(crate) fn punch(&mut self, start: u64, bytes: u64) {
+        let end = start.saturating_add(bytes).min(self.end);
+        let start = start.max(self.extents.first().map_or(self.end, |first| first.start));
+        let (Some(first), Some(after)) = (
+            self.piece(start, 0),
+            end.checked_sub(1).and_then(|last| self.piece(last, 0)),
+        ) else {
+            return;
+        };
+        if start >= end {
+            return;
+        }
+        let mut put = Vec::with_capacity(3);
+        if let Some(whole) = self
+            .extents
+            .get(first.nth)
+            .filter(|whole| whole.start < start)
+        {
+            put.push(*whole);
+        }
+        put.push(Extent::new(start, Place::Hole));
+        if after.bytes > 1 {
+            put.push(Extent::new(end, after.place.advanced(1)));
+        }
+        self.extents.splice(first.nth..=after.nth, put);
+    }
+
+    /// Puts `pieces` where there is a hole now. Whatever is there and is no hole stays.
+    pub(crate) fn fill(&mut self, start: u64, pieces: &[(Place, u64)]) {
+        let bytes: u64 = pieces.iter().map(|(_, bytes)| bytes).sum();
+        let Some(hole) = self
+            .piece(start, 0)
+            .filter(|hole| hole.place == Place::Hole && hole.bytes >= bytes)
+        else {
+            return;
+        };
+        let Some(whole) = self.extents.get(hole.nth).copied() else {
+            return;
+        };
+        let mut put = Vec::with_capacity(pieces.len() + 2);
+        if whole.start < start {
+            put.push(whole);
+        }
+        let mut at = start;
+        for &(place, bytes) in pieces {
+            put.push(Extent::new(at, place));
+            at += bytes;
+        }
+        if hole.bytes > bytes {
+            put.push(Extent::new(at, Place::Hole));
+        }
+        self.extents.splice(hole.nth..=hole.nth, put);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn place_of(extents: &Extents, position: u64) -> Option<Place> {
+        extents.piece(position, 0).map(|piece| piece.place)
+    }
+
+    #[test]
+    fn what_goes_on_is_one_extent() {
+        let mut extents = Extents::new(100);
+        extents.push(Place::Kept(10), 5);
+        extents.push(Place::Kept(15), 5);
+        extents.push(Place::Run(3), 7);
+        extents.push(Place::Run(3), 7);
+        assert_eq!(extents.len(), 2);
+        assert_eq!(
+            extents.piece(7, 9),
+            Some(Piece {
+                place: Place::Kept(17),
+                bytes: 3,
+                nth: 0
+            })
+        );
+        assert_eq!(extents.piece(12, 0).map(|piece| piece.bytes), Some(12));
+        assert_eq!(extents.piece(24, 0), None);
+    }
+
+    #[test]
+    fn a_hole_is_filled_once() {
+        let mut extents = Extents::new(100);
+        extents.push(Place::Kept(0), 10);
+        extents.push(Place::Hole, 10);
+        extents.push(Place::Kept(10), 10);
+        extents.fill(12, &[(Place::Kept(50), 2), (Place::Run(1), 3)]);
+        extents.fill(12, &[(Place::Kept(99), 2)]);
+        let expected = [
+            (11, Place::Hole),
+            (13, Place::Kept(51)),
+            (16, Place::Run(1)),
+            (17, Place::Hole),
+            (20, Place::Kept(10)),
+        ];
+        for (position, place) in expected {
+            assert_eq!(place_of(&extents, position), Some(place), "{position}");
+        }
+    }
+
+    #[test]
+    fn more_extents_than_allowed_cost_the_oldest() {
+        let mut extents = Extents::new(16);
+        for nth in 0..17 {
+            extents.push(Place::Kept(nth * 100), 1);
+        }
+        assert_eq!(extents.len(), 13);
+        assert_eq!(place_of(&extents, 3), None);
+        assert_eq!(place_of(&extents, 4), Some(Place::Kept(400)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_position_is_found_with_any_hint(lengths in proptest::collection::vec(1u64..9, 1..60), hint in 0usize..80, cut in 0u64..300, hole in (0u64..300, 0u64..100)) {
+            let mut extents = Extents::new(1000);
+            let mut model = Vec::new();
+            for (nth, length) in lengths.iter().enumerate() {
+                let start = nth as u64 * 1000;
+                extents.push(Place::Kept(start), *length);
+                model.extend((0..*length).map(|offset| Place::Kept(start + offset)));
+            }
+            extents.truncate(cut);
+            model.truncate(cut as usize);
+            extents.punch(hole.0, hole.1);
+            for (_, place) in model.iter_mut().enumerate().filter(|(at, _)| (hole.0..hole.0 + hole.1).contains(&(*at as u64))) {
+                *place = Place::Hole;
+            }
+            prop_assert_eq!(extents.end(), model.len() as u64);
+            for (position, place) in model.iter().enumerate() {
+                prop_assert_eq!(extents.piece(position as u64, hint).map(|piece| piece.place), Some(*place));
+            }
+            prop_assert_eq!(extents.piece(model.len() as u64, hint), None);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Frames: the unit that is checked, acknowledged and sent again. The table is in the crate's documentation.
+
+use crate::codec::{Codec, Compressor};
+use crate::error::FrameError;
+use crate::varint;
+
+/// Most bytes of input that one frame stands for.
+pub const FRAME_INPUT_BYTES_MAX: usize = 4 << 20;
+/// Most bytes of tokens and literals in one frame, before compression.
+pub const FRAME_PLAIN_BYTES_MAX: usize = 512 << 10;
+
+const FLAG_COMPRESSED: u8 = 1;
+const FLAG_TOKENS: u8 = 2;
+const FLAG_LEARNED: u8 = 4;
+const FLAGS: u8 = FLAG_COMPRESSED | FLAG_TOKENS | FLAG_LEARNED;
+
+/// Where a frame's bytes go in the log of both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogPlace {
+    /// Virtual position of its first byte.
+    pub position: u64,
+    /// Address of its first literal.
+    pub address: u64,
+}
+
+/// A frame before compression: what the encoder makes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plain {
+    /// The flow it belongs to; the tunnel knows, so it is not written.
+    pub flow: u64,
+    /// Where it goes in the log; `None` if it is not remembered.
+    pub place: Option<LogPlace>,
+    /// Bytes of input it stands for.
+    pub length: usize,
+    /// How many of the payload's bytes are tokens.
+    pub token_bytes: usize,
+    /// Literals, then tokens.
+    pub payload: Vec<u8>,
+    /// Hash of the input.
+    pub hash: u128,
+}
+
+impl Plain {
+    /// Appends the frame as it is sent to `bytes`, its payload compressed if that makes it shorter.
+    pub fn seal(&self, codec: Codec, compressor: &mut Compressor, bytes: &mut Vec<u8>) {
+        let compressed = compressor.compress(codec, &self.payload);
+        let payload = compressed.unwrap_or(&self.payload);
+        let mut flags = 0;
+        let mut set = |flag: u8, is_set: bool| flags |= if is_set { flag } else { 0 };
+        set(FLAG_COMPRESSED, compressed.is_some());
+        set(FLAG_TOKENS, self.token_bytes > 0);
+        set(FLAG_LEARNED, self.place.is_some());
+        bytes.reserve(payload.len() + 64);
+        bytes.push(flags);
+        varint::put(bytes, self.length as u64);
+        if let Some(place) = self.place {
+            varint::put(bytes, place.position);
+            varint::put(bytes, place.address);
+        }
+        if self.token_bytes > 0 {
+            varint::put(bytes, self.token_bytes as u64);
+        }
+        if compressed.is_some() {
+            varint::put(bytes, self.payload.len() as u64);
+        }
+        varint::put(bytes, payload.len() as u64);
+        bytes.extend_from_slice(&self.hash.to_le_bytes());
+        bytes.extend_from_slice(payload);
+    }
+}
+
+/// A frame that was received: a view of its bytes with every number checked, nothing decompressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct View<'a> {
+    pub(crate) place: Option<LogPlace>,
+    pub(crate) length: usize,
+    pub(crate) token_bytes: usize,
+    /// Bytes of the payload when decompressed.
+    pub(crate) plain_bytes: usize,
+    pub(crate) is_compressed: bool,
+    pub(crate) hash: u128,
+    pub(crate) payload: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Reads one whole frame.
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, FrameError> {
+        let (&flags, mut rest) = bytes.split_first().ok_or(FrameError::Truncated)?;
+        if flags & !FLAGS != 0 {
+            return Err(FrameError::Flags(flags));
+        }
+        let has = |flag: u8| flags & flag != 0;
+        let rest = &mut rest;
+        let length = number_up_to(rest, FRAME_INPUT_BYTES_MAX)?;
+        let place = if has(FLAG_LEARNED) {
+            Some(read_place(rest, length)?)
+        } else {
+            None
+        };
+        let token_bytes = if has(FLAG_TOKENS) {
+            number_up_to(rest, FRAME_PLAIN_BYTES_MAX)?
+        } else {
+            0
+        };
+        let unpacked = if has(FLAG_COMPRESSED) {
+            Some(number_up_to(rest, FRAME_PLAIN_BYTES_MAX)?)
+        } else {
+            None
+        };
+        let payload_bytes = number_up_to(rest, FRAME_PLAIN_BYTES_MAX)?;
+        let hash = read_hash(rest)?;
+        let plain_bytes = unpacked.unwrap_or(payload_bytes);
+        match rest.len().checked_sub(payload_bytes) {
+            None => return Err(FrameError::Truncated),
+            Some(0) => (),
+            Some(more) => return Err(FrameError::Trailing(more)),
+        }
+        if token_bytes > plain_bytes
+            || plain_bytes - token_bytes > length
+            || has(FLAG_TOKENS) != (token_bytes > 0)
+        {
+            return Err(FrameError::Length);
+        }
+        if length == 0 || (token_bytes == 0 && plain_bytes != length) {
+            return Err(FrameError::Length);
+        }
+        let is_compressed = has(FLAG_COMPRESSED);
+        Ok(Self {
+            place,
+            length,
+            token_bytes,
+            plain_bytes,
+            is_compressed,
+            hash,
+            payload: rest,
+        })
+    }
+}
+
+/// Positions and addresses stay below this, so that sums of them never overflow.
+const PLACE_MAX: u64 = 1 << 60;
+
+fn read_place(rest: &mut &[u8], length: usize) -> Result<LogPlace, FrameError> {
+    let position = varint::take(rest).ok_or(FrameError::Number)?;
+    let address = varint::take(rest).ok_or(FrameError::Number)?;
+    if position > PLACE_MAX - length as u64 || address > PLACE_MAX {
+        return Err(FrameError::Place);
+    }
+    Ok(LogPlace { position, address })
+}
+
+fn read_hash(rest: &mut &[u8]) -> Result<u128, FrameError> {
+    let (hash, after) = rest
+        .split_first_chunk::<16>()
+        .ok_or(FrameError::Truncated)?;
+    *rest = after;
+    Ok(u128::from_le_bytes(*hash))
+}
+
+fn number_up_to(rest: &mut &[u8], max: usize) -> Result<usize, FrameError> {
+    let value = varint::take(rest).ok_or(FrameError::Number)?;
+    usize::try_from(value)
+        .ok()
+        .filter(|&value| value <= max)
+        .ok_or(FrameError::TooLong(value))
+}

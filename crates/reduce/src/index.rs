@@ -1,0 +1,145 @@
+//! Where content was seen last: from the hash of 32 bytes to the virtual position of their newest occurrence.
+//!
+//! A table of fixed size. A hash belongs to one bucket of eight entries, one cache line, newest first; what is pushed out at its
+//! end is forgotten. An entry is a virtual position modulo 2^44 and 20 bits of the hash, so a stranger's entry is taken for a
+//! match once in 130,000 buckets. Nothing here is trusted: the encoder compares the bytes.
+
+/// Bytes a fingerprint covers, and so the shortest match.
+pub(crate) const WINDOW_BYTES: usize = 32;
+
+const ENTRIES: usize = 8;
+const POSITION_BITS: u32 = 44;
+const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
+
+/// Called with a large block of memory before it is first touched, for example to ask for huge pages.
+pub type Advise = fn(start: *const u8, bytes: usize);
+
+pub(crate) struct Index {
+    words: Vec<u64>,
+    /// Words before the first that begins a cache line.
+    skip: usize,
+    buckets: u64,
+    seed: u64,
+}
+
+impl Index {
+    /// A table of about `bytes`, whose hashes nobody can foresee who does not know `seed`.
+    pub(crate) fn new(bytes: usize, seed: u64, advise: Advise) -> Self {
+        let buckets = (bytes / (ENTRIES * 8)).max(1);
+        let words = vec![0u64; (buckets + 1) * ENTRIES];
+        let all = words.len();
+        let skip = words.as_ptr().align_offset(64).min(ENTRIES);
+        advise(words.as_ptr().cast(), all * 8);
+        debug_assert!(skip + buckets * ENTRIES <= all);
+        Self {
+            words,
+            skip,
+            buckets: buckets as u64,
+            seed,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.words.len() * 8
+    }
+
+    /// The fingerprint of the first [`WINDOW_BYTES`] of `window`.
+    pub(crate) fn fingerprint(&self, window: &[u8]) -> u64 {
+        let Some(bytes) = window.first_chunk::<WINDOW_BYTES>() else {
+            return 0;
+        };
+        let (words, _) = bytes.as_chunks::<8>();
+        let word = |nth: usize| words.get(nth).map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let first = fold(word(0) ^ self.seed, word(1) ^ 0xA076_1D64_78BD_642F);
+        let second = fold(
+            word(2) ^ 0xE703_7ED1_A0B4_28DB,
+            word(3) ^ self.seed.rotate_left(32),
+        );
+        fold(
+            first ^ 0x8EBC_6AF0_9C88_C6E3,
+            second ^ 0x5899_65CC_7537_4CC3,
+        )
+    }
+
+    /// Where the content with this fingerprint may have been last; `near` is the current virtual position.
+    pub(crate) fn find(&self, fingerprint: u64, near: u64) -> Option<u64> {
+        let bucket = self.words.get(self.range(fingerprint))?;
+        let tag = fingerprint & !POSITION_MASK;
+        let entry = bucket
+            .iter()
+            .find(|&&entry| entry & !POSITION_MASK == tag && entry != 0)?;
+        let back = near.wrapping_sub(entry & POSITION_MASK) & POSITION_MASK;
+        near.checked_sub(back)
+    }
+
+    /// Remembers that the content with this fingerprint is at `position`; the older place is forgotten.
+    pub(crate) fn insert(&mut self, fingerprint: u64, position: u64) {
+        let range = self.range(fingerprint);
+        let Some(bucket) = self.words.get_mut(range) else {
+            return;
+        };
+        let tag = fingerprint & !POSITION_MASK;
+        let same = bucket
+            .iter()
+            .position(|&entry| entry & !POSITION_MASK == tag);
+        let until = same.unwrap_or(ENTRIES - 1);
+        bucket.copy_within(0..until, 1);
+        if let Some(first) = bucket.first_mut() {
+            *first = tag | (position & POSITION_MASK);
+        }
+    }
+
+    fn range(&self, fingerprint: u64) -> std::ops::Range<usize> {
+        // The low half chooses the bucket, the tag is of the high bits.
+        let bucket = (u64::from(fingerprint as u32) * self.buckets) >> 32;
+        let start = self.skip + bucket as usize * ENTRIES;
+        start..start + ENTRIES
+    }
+}
+
+/// Folds the product of two words into one.
+fn fold(left: u64, right: u64) -> u64 {
+    let product = u128::from(left) * u128::from(right);
+    product as u64 ^ (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index() -> Index {
+        Index::new(4096, 7, |_, _| ())
+    }
+
+    #[test]
+    fn the_newest_place_is_found() {
+        let mut index = index();
+        let fingerprint = index.fingerprint(&[3; WINDOW_BYTES]);
+        assert_eq!(index.find(fingerprint, 100), None);
+        index.insert(fingerprint, 5);
+        index.insert(fingerprint, 70);
+        assert_eq!(index.find(fingerprint, 100), Some(70));
+        assert_eq!(index.find(fingerprint ^ 1 << 63, 100), None, "another tag");
+    }
+
+    #[test]
+    fn a_bucket_forgets_its_oldest() {
+        let mut index = index();
+        let of_tag = |tag: u64| tag << POSITION_BITS;
+        for tag in 1..=9 {
+            index.insert(of_tag(tag), tag * 10);
+        }
+        assert_eq!(index.find(of_tag(1), 1000), None);
+        assert_eq!(index.find(of_tag(2), 1000), Some(20));
+        assert_eq!(index.find(of_tag(9), 1000), Some(90));
+    }
+
+    #[test]
+    fn positions_beyond_the_entry_are_told_from_nearness() {
+        let mut index = index();
+        let position = (5 << POSITION_BITS) + 17;
+        index.insert(1 << 63, position);
+        assert_eq!(index.find(1 << 63, position + 1000), Some(position));
+        assert_eq!(index.find(1 << 63, 16), None, "before the beginning");
+    }
+}

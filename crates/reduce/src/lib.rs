@@ -1,0 +1,63 @@
+//! Redundancy elimination and compression of byte streams between two gateways. Pure: bytes in, bytes out.
+//!
+//! Both ends remember what passed in one direction, in a log of virtual positions ([`Encoder`] gives them, [`Decoder`] follows).
+//! What is in the log already is sent as a reference, runs of one byte as such, everything else as literals, and those are
+//! compressed at the level that moves the most ([`Levels`]). How and why: `docs/design/reduction.md`.
+//!
+//! # A frame
+//! Numbers are of seven bits a byte, lowest first, in their shortest form.
+//!
+//! | field | bytes | there | meaning |
+//! |---|---|---|---|
+//! | flags | 1 | always | 1 compressed, 2 has tokens, 4 remembered; the others are zero |
+//! | length | 1-4 | always | bytes of input it stands for, at most 4 MiB |
+//! | position | 1-9 | remembered | virtual position of its first byte |
+//! | address | 1-9 | remembered | address of its first literal among the kept bytes |
+//! | token bytes | 1-3 | has tokens | how much of the payload's end is tokens |
+//! | plain bytes | 1-3 | compressed | length of the payload before compression, at most 512 KiB |
+//! | payload bytes | 1-3 | always | length of the payload as it follows |
+//! | hash | 16 | always | keyed XXH3-128 of the input, little-endian |
+//! | payload | | always | literals, then tokens; compressed together as one zstd frame |
+//!
+//! # A token
+//!
+//! | field | bytes | meaning | effect | side effect |
+//! |---|---|---|---|---|
+//! | literals | 1-4 | so many literals come first | they are output | they are kept |
+//! | kind | 1-4 | twice the length of what follows, plus 1 for a run | | |
+//! | distance | 1-9 | not a run: signed distance (0, -1, 1, -2, ... as 0, 1, 2, 3, ...) from where the last token's source would go on | the bytes there are output; they may reach into this output | the virtual log repeats them, nothing is kept |
+//! | byte | 1 | a run: this byte | it is output so often | nothing is kept |
+//!
+//! The first token's distance is from the frame's own position. Literals that no token counts are the frame's end.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+mod codec;
+mod decoder;
+mod encoder;
+mod error;
+mod extend;
+mod extents;
+mod frame;
+mod index;
+mod level;
+mod log;
+mod reach;
+mod run;
+mod sampler;
+mod settings;
+mod stats;
+mod token;
+mod varint;
+
+pub use codec::{Codec, Compressor};
+pub use decoder::{Decoded, Decoder};
+pub use encoder::Encoder;
+pub use error::FrameError;
+pub use frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain};
+pub use index::Advise;
+pub use level::{Levels, TRIAL_EVERY};
+pub use log::SEGMENT_BYTES;
+pub use sampler::Sampler;
+pub use settings::Settings;
+pub use stats::{DecoderStats, EncoderStats};

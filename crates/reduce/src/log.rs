@@ -1,0 +1,411 @@
+//! The virtual log and the bytes that are kept of it: what both ends of a tunnel remember of one direction.
+//!
+//! Only bytes that were new are kept, one after the other, in segments of 1 MiB. Their addresses are the encoder's choice and the
+//! decoder's as well, so a segment is the same at both ends and has one number. As many segments as there is memory for are at hand;
+//! when a new one needs room, the one that was used longest ago goes (second chance); pinned
+//! ones stay.
+
+use std::collections::VecDeque;
+
+use crate::extents::{Extents, Place};
+use crate::index::Advise;
+
+/// Kept bytes come and go in units of this.
+pub const SEGMENT_BYTES: usize = 1 << SEGMENT_BITS;
+const SEGMENT_BITS: u32 = 20;
+
+/// What is known of a virtual position and those after it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found<'a> {
+    Bytes(&'a [u8]),
+    /// So often this byte.
+    Run(u8, u64),
+    Missing,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Segment {
+    slot: Option<u32>,
+    pins: u32,
+    is_recent: bool,
+}
+
+pub(crate) struct Log {
+    extents: Extents,
+    memory: Vec<u8>,
+    /// Number of the segment in each slot of the memory.
+    slots: Vec<Option<u64>>,
+    /// The slot looked at next when room is needed.
+    hand: usize,
+    segments: VecDeque<Segment>,
+    /// Number of the first of `segments`.
+    first: u64,
+    /// The address after the last kept byte.
+    address: u64,
+    /// Segments written or repeated since this was asked last.
+    touched: Vec<u64>,
+    pinned: usize,
+    unkept_bytes: u64,
+}
+
+impl Log {
+    /// With room for `memory_bytes`, at least four segments.
+    pub(crate) fn new(memory_bytes: usize, extents_max: usize, advise: Advise) -> Self {
+        let slots = (memory_bytes / SEGMENT_BYTES).max(4);
+        let memory = vec![0; slots * SEGMENT_BYTES];
+        advise(memory.as_ptr(), memory.len());
+        Self {
+            extents: Extents::new(extents_max),
+            memory,
+            slots: vec![None; slots],
+            hand: 0,
+            segments: VecDeque::new(),
+            first: 0,
+            address: 0,
+            touched: Vec::new(),
+            pinned: 0,
+            unkept_bytes: 0,
+        }
+    }
+
+    /// The virtual position after the last one.
+    pub(crate) fn end(&self) -> u64 {
+        self.extents.end()
+    }
+
+    /// The address after the last kept byte.
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// New bytes there was no room for, because everything is pinned.
+    pub(crate) fn unkept_bytes(&self) -> u64 {
+        self.unkept_bytes
+    }
+
+    pub(crate) fn extents(&self) -> usize {
+        self.extents.len()
+    }
+
+    /// What is at `position`, as far as it is in one piece, and the hint for the position after it.
+    pub(crate) fn read(&self, position: u64, hint: usize) -> (Found<'_>, usize) {
+        let Some(piece) = self.extents.piece(position, hint) else {
+            return (Found::Missing, hint);
+        };
+        let found = match piece.place {
+            Place::Run(byte) => Found::Run(byte, piece.bytes),
+            Place::Hole => Found::Missing,
+            Place::Kept(address) => self.kept(address, piece.bytes),
+        };
+        (found, piece.nth)
+    }
+
+    fn kept(&self, address: u64, bytes: u64) -> Found<'_> {
+        let number = address >> SEGMENT_BITS;
+        let offset = address as usize % SEGMENT_BYTES;
+        let bytes = bytes.min((SEGMENT_BYTES - offset) as u64);
+        let Some(segment) = self.segment(number) else {
+            return Found::Missing;
+        };
+        let Some(slot) = segment.slot else {
+            return Found::Missing;
+        };
+        let start = slot as usize * SEGMENT_BYTES + offset;
+        self.memory
+            .get(start..start + bytes as usize)
+            .map_or(Found::Missing, Found::Bytes)
+    }
+
+    /// The bytes just before `position`, as far as they are in one piece and at hand, at most `bytes_max`.
+    pub(crate) fn read_back(&self, position: u64, hint: usize, bytes_max: usize) -> Found<'_> {
+        let Some(last) = position.checked_sub(1) else {
+            return Found::Missing;
+        };
+        let Some((piece, start)) = self.extents.piece_around(last, hint) else {
+            return Found::Missing;
+        };
+        let bytes = (position - start).min(bytes_max as u64);
+        match piece.place {
+            Place::Run(byte) => Found::Run(byte, bytes),
+            Place::Hole => Found::Missing,
+            Place::Kept(address) => {
+                let bytes = bytes.min(address % SEGMENT_BYTES as u64 + 1);
+                self.kept(address + 1 - bytes, bytes)
+            }
+        }
+    }
+
+    /// Adds new bytes at the end and keeps them. Where there is no room because everything is pinned, they become a hole.
+    pub(crate) fn append(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = SEGMENT_BYTES - self.address as usize % SEGMENT_BYTES;
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            let place = if self.keep(self.address, now) {
+                Place::Kept(self.address)
+            } else {
+                self.unkept_bytes += now.len() as u64;
+                Place::Hole
+            };
+            self.extents.push(place, now.len() as u64);
+            self.address += now.len() as u64;
+            bytes = later;
+        }
+    }
+
+    /// Adds a run at the end; nothing is kept of it.
+    pub(crate) fn append_run(&mut self, byte: u8, bytes: u64) {
+        self.extents.push(Place::Run(byte), bytes);
+    }
+
+    /// Adds what is at `source` once more, and calls it used. Where `source` is not known, or reaches into what is being added
+    /// and not known yet, the rest becomes a hole.
+    pub(crate) fn append_copy(&mut self, source: u64, bytes: u64) {
+        let (mut at, end, mut hint) = (source, source + bytes, usize::MAX - 1);
+        while at < end {
+            let Some(piece) = self.extents.piece(at, hint) else {
+                self.extents.push(Place::Hole, end - at);
+                return;
+            };
+            let now = piece.bytes.min(end - at);
+            if let Place::Kept(address) = piece.place {
+                self.touch(address, now);
+            }
+            let before = self.extents.len();
+            self.extents.push(piece.place, now);
+            // Forgetting the oldest moves the numbers of all others.
+            hint = if self.extents.len() < before {
+                usize::MAX - 1
+            } else {
+                piece.nth
+            };
+            at += now;
+        }
+    }
+
+    /// Takes `bytes` new bytes back that were appended last.
+    pub(crate) fn take_back(&mut self, bytes: u64) {
+        self.extents.truncate(self.end() - bytes);
+        self.address -= bytes;
+    }
+
+    /// Pins a segment until somebody says for how long.
+    fn note(&mut self, number: u64) {
+        if self.touched.last() == Some(&number) {
+            return;
+        }
+        if let Some(segment) = self.segment_mut(number) {
+            segment.pins += 1;
+            let is_first = segment.pins == 1;
+            self.pinned += usize::from(is_first);
+            self.touched.push(number);
+        }
+    }
+
+    /// The segments that were written or repeated since the last time: they are pinned until [`Log::unpin`].
+    pub(crate) fn take_pinned(&mut self) -> Vec<u64> {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        let mut once = touched.clone();
+        once.dedup();
+        let twice = touched.windows(2).filter_map(|pair| match pair {
+            [left, right] if left == right => Some(*left),
+            _ => None,
+        });
+        let twice: Vec<u64> = twice.collect();
+        self.unpin(&twice);
+        once
+    }
+
+    /// Takes one pin off each of these.
+    pub(crate) fn unpin(&mut self, numbers: &[u64]) {
+        for &number in numbers {
+            if let Some(segment) = self.segment_mut(number).filter(|segment| segment.pins > 0) {
+                segment.pins -= 1;
+                self.pinned -= usize::from(
+                    self.segment(number)
+                        .is_some_and(|segment| segment.pins == 0),
+                );
+            }
+        }
+    }
+
+    /// Whether half of the memory is pinned.
+    pub(crate) fn is_half_pinned(&self) -> bool {
+        self.pinned * 2 >= self.slots.len()
+    }
+
+    /// Forgets what is at these positions.
+    pub(crate) fn forget(&mut self, position: u64, bytes: u64) {
+        self.extents.punch(position, bytes);
+    }
+
+    /// Copies what is at these positions; `None` if not all of it is at hand.
+    pub(crate) fn copy_out(&self, position: u64, bytes: u64) -> Option<Vec<u8>> {
+        let mut output = Vec::with_capacity(bytes as usize);
+        let mut hint = 0;
+        while (output.len() as u64) < bytes {
+            let rest = bytes as usize - output.len();
+            let (found, nth) = self.read(position + output.len() as u64, hint);
+            hint = nth;
+            match found {
+                Found::Bytes(known) => output.extend(known.iter().take(rest)),
+                Found::Run(byte, so_often) => {
+                    output.resize(output.len() + rest.min(so_often as usize), byte)
+                }
+                Found::Missing => return None,
+            }
+        }
+        Some(output)
+    }
+
+    /// Whether new bytes may have this address: it is not far beyond everything known. That bounds the table of segments.
+    pub(crate) fn may_be_at(&self, address: u64, bytes: usize) -> bool {
+        let last = self.first + self.segments.len() as u64;
+        self.segments.is_empty()
+            || (address + bytes as u64) >> SEGMENT_BITS <= last + self.slots.len() as u64
+    }
+
+    /// Keeps new bytes at an address of the other end's choice and says where they are.
+    pub(crate) fn keep_at(
+        &mut self,
+        mut address: u64,
+        mut bytes: &[u8],
+        places: &mut Vec<(Place, u64)>,
+    ) {
+        while !bytes.is_empty() {
+            let room = SEGMENT_BYTES - address as usize % SEGMENT_BYTES;
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            let place = if self.keep(address, now) {
+                Place::Kept(address)
+            } else {
+                Place::Hole
+            };
+            places.push((place, now.len() as u64));
+            address += now.len() as u64;
+            bytes = later;
+        }
+    }
+
+    /// Where the bytes at `source` are, as far as known; calls them used.
+    pub(crate) fn places(&mut self, source: u64, bytes: u64, places: &mut Vec<(Place, u64)>) {
+        let (mut at, end, mut hint) = (source, source + bytes, usize::MAX - 1);
+        while at < end {
+            let Some(piece) = self.extents.piece(at, hint) else {
+                places.push((Place::Hole, end - at));
+                return;
+            };
+            let now = piece.bytes.min(end - at);
+            if let Place::Kept(address) = piece.place {
+                self.touch(address, now);
+            }
+            places.push((piece.place, now));
+            (at, hint) = (at + now, piece.nth);
+        }
+    }
+
+    /// Says where the bytes from `position` on are. Positions in between that are not here yet are a hole; of positions that are
+    /// known nothing changes.
+    pub(crate) fn put(&mut self, position: u64, places: &[(Place, u64)]) {
+        if position < self.end() {
+            return self.extents.fill(position, places);
+        }
+        self.extents.push(Place::Hole, position - self.end());
+        for &(place, bytes) in places {
+            self.extents.push(place, bytes);
+        }
+    }
+
+    fn segment(&self, number: u64) -> Option<&Segment> {
+        self.segments
+            .get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    fn segment_mut(&mut self, number: u64) -> Option<&mut Segment> {
+        self.segments
+            .get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    fn touch(&mut self, address: u64, bytes: u64) {
+        for number in address >> SEGMENT_BITS..=(address + bytes - 1) >> SEGMENT_BITS {
+            if let Some(segment) = self.segment_mut(number) {
+                segment.is_recent = true;
+            }
+            self.note(number);
+        }
+    }
+
+    /// Writes bytes of one segment to their address.
+    fn keep(&mut self, address: u64, bytes: &[u8]) -> bool {
+        let number = address >> SEGMENT_BITS;
+        let Some(slot) = self.slot_for(number) else {
+            return false;
+        };
+        let start = slot as usize * SEGMENT_BYTES + address as usize % SEGMENT_BYTES;
+        let Some(room) = self.memory.get_mut(start..start + bytes.len()) else {
+            return false;
+        };
+        room.copy_from_slice(bytes);
+        self.note(number);
+        true
+    }
+
+    /// The slot of a segment; a new segment gets one.
+    fn slot_for(&mut self, number: u64) -> Option<u32> {
+        if self.segments.is_empty() {
+            self.first = number;
+        }
+        while number.checked_sub(self.first)? >= self.segments.len() as u64 {
+            self.segments.push_back(Segment::default());
+        }
+        if let Some(slot) = self.segment(number)?.slot {
+            return Some(slot);
+        }
+        let slot = self.free_slot(number)?;
+        *self.slots.get_mut(slot as usize)? = Some(number);
+        self.segment_mut(number)?.slot = Some(slot);
+        Some(slot)
+    }
+
+    /// A slot without segment, if need be after evicting one.
+    fn free_slot(&mut self, newcomer: u64) -> Option<u32> {
+        for _ in 0..3 * self.slots.len() {
+            let slot = self.hand;
+            self.hand = (self.hand + 1) % self.slots.len();
+            let Some(number) = self.slots.get(slot).copied().flatten() else {
+                return Some(slot as u32);
+            };
+            if number + 1 < newcomer && self.may_go(number) {
+                self.evict(number, slot);
+                return Some(slot as u32);
+            }
+        }
+        None
+    }
+
+    /// Whether a segment is neither pinned nor used since it was looked at last.
+    fn may_go(&mut self, number: u64) -> bool {
+        let Some(segment) = self.segment_mut(number) else {
+            return true;
+        };
+        let may_go = segment.pins == 0 && !segment.is_recent;
+        segment.is_recent = false;
+        may_go
+    }
+
+    fn evict(&mut self, number: u64, slot: usize) {
+        if let Some(segment) = self.segment_mut(number) {
+            segment.slot = None;
+        }
+        if let Some(slot) = self.slots.get_mut(slot) {
+            *slot = None;
+        }
+        while self
+            .segments
+            .front()
+            .is_some_and(|segment| segment.slot.is_none())
+        {
+            self.segments.pop_front();
+            self.first += 1;
+        }
+    }
+}

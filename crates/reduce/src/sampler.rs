@@ -1,0 +1,129 @@
+//! Which positions of a stream are looked at: about one in 64, chosen by content.
+//!
+//! A position is a sample when the hash of the eight bytes that begin there is among the highest 64th. The choice depends on those
+//! bytes only, so the same content has the same samples wherever it stands. Runs of one byte have none (`no_run_is_sampled`): they
+//! would have as many samples as bytes. [`crate::fill`] sees to runs.
+
+#[cfg(target_arch = "x86_64")]
+#[path = "sampler_avx2.rs"]
+mod avx2;
+
+/// Bytes that decide whether a position is a sample.
+pub(crate) const SAMPLE_BYTES: usize = 8;
+
+const FACTOR_LOW: u32 = 0x9E37_79B1;
+const FACTOR_HIGH: u32 = 0xD6E8_FEB9;
+/// As signed numbers, one hash in 64 is greater: 2^31 - 2^26 - 1.
+const GREATEST_UNSAMPLED: i32 = 0x7BFF_FFFF;
+
+/// Finds samples with the instructions this processor has.
+#[derive(Debug, Clone, Copy)]
+pub struct Sampler {
+    #[cfg(target_arch = "x86_64")]
+    avx2: Option<avx2::Avx2>,
+}
+
+impl Sampler {
+    /// With the fastest way this processor offers.
+    pub fn new() -> Self {
+        Self {
+            #[cfg(target_arch = "x86_64")]
+            avx2: avx2::Avx2::detect(),
+        }
+    }
+
+    /// Without any special instruction.
+    pub fn portable() -> Self {
+        Self {
+            #[cfg(target_arch = "x86_64")]
+            avx2: None,
+        }
+    }
+
+    /// Appends to `samples` every sampled position of `input` below `end`, ascending. The bytes beyond `end` are looked at
+    /// where a position near `end` needs them; positions with fewer than eight bytes left are no samples.
+    pub fn samples(&self, input: &[u8], end: usize, samples: &mut Vec<u32>) {
+        let end = end.min(input.len().saturating_sub(SAMPLE_BYTES - 1));
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = self.avx2 {
+            let done = avx2.samples(input, end, samples);
+            portable(input, done, end, samples);
+            return;
+        }
+        portable(input, 0, end, samples);
+    }
+}
+
+impl Default for Sampler {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn portable(input: &[u8], start: usize, end: usize, samples: &mut Vec<u32>) {
+    let windows = input.get(start..).unwrap_or_default().windows(SAMPLE_BYTES);
+    for (at, window) in windows.take(end.saturating_sub(start)).enumerate() {
+        if is_sample(window) {
+            samples.push((start + at) as u32);
+        }
+    }
+}
+
+fn is_sample(window: &[u8]) -> bool {
+    let Ok(bytes) = <[u8; SAMPLE_BYTES]>::try_from(window) else {
+        return false;
+    };
+    let word = u64::from_le_bytes(bytes);
+    let low = (word as u32).wrapping_mul(FACTOR_LOW);
+    let high = ((word >> 32) as u32).wrapping_mul(FACTOR_HIGH);
+    low.wrapping_add(high).cast_signed() > GREATEST_UNSAMPLED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn no_run_is_sampled() {
+        for byte in 0..=255u8 {
+            assert!(!is_sample(&[byte; SAMPLE_BYTES]), "{byte}");
+        }
+    }
+
+    #[test]
+    fn one_position_in_64_of_noise_is_a_sample() {
+        let mut state = 1u64;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 56) as u8
+        })
+        .take(1 << 20)
+        .collect();
+        let mut samples = Vec::new();
+        Sampler::new().samples(&noise, noise.len(), &mut samples);
+        let expected = noise.len() / 64;
+        assert!(
+            samples.len().abs_diff(expected) < expected / 20,
+            "{}",
+            samples.len()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn both_ways_find_the_same(
+            input in proptest::collection::vec(prop_oneof![Just(0u8), Just(1), any::<u8>()], 0..3000),
+            end in 0usize..3100,
+            offset in 0usize..40,
+        ) {
+            let input = input.get(offset..).unwrap_or_default();
+            let (mut fast, mut plain) = (Vec::new(), Vec::new());
+            Sampler::new().samples(input, end, &mut fast);
+            Sampler::portable().samples(input, end, &mut plain);
+            prop_assert_eq!(fast, plain);
+        }
+    }
+}

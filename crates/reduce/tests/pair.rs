@@ -1,0 +1,86 @@
+//! An encoder and a decoder that hear everything the other says.
+#![allow(clippy::unwrap_used)]
+
+use farhaul_reduce::*;
+use proptest::prelude::*;
+
+struct Pair {
+    encoder: Encoder,
+    decoder: Decoder,
+    compressor: Compressor,
+    wire: usize,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let settings = Settings::of_memory(16 << 20);
+        Self {
+            encoder: Encoder::new(settings),
+            decoder: Decoder::new(settings),
+            compressor: Compressor::new(),
+            wire: 0,
+        }
+    }
+    fn send(&mut self, flow: u64, input: &[u8], chunk: usize, codec: Codec) -> usize {
+        let before = self.wire;
+        let mut out = Vec::new();
+        for part in input.chunks(chunk) {
+            self.encoder.encode(flow, part);
+        }
+        self.encoder.flush();
+        while let Some(frame) = self.encoder.poll_frame() {
+            let mut bytes = Vec::new();
+            frame.seal(codec, &mut self.compressor, &mut bytes);
+            self.encoder.recycle(frame);
+            self.wire += bytes.len();
+            assert_eq!(self.decoder.decode(&bytes, &mut out), Ok(Decoded::Released));
+        }
+        assert!(out == input);
+        self.encoder.handle_held(self.encoder.position());
+        self.wire - before
+    }
+}
+
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut s = seed;
+    (0..len)
+        .map(|_| {
+            s = s
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (s >> 56) as u8
+        })
+        .collect()
+}
+
+#[test]
+fn second_pass_costs_little() {
+    let mut pair = Pair::new();
+    let mut data = noise(1, 3_000_000);
+    data[1_000_000..1_500_000].fill(0);
+    assert!(pair.send(1, &data, 65536, Codec::Null) < 2_510_000);
+    let again = pair.send(2, &data, 65536, Codec::Null);
+    assert!(again < 200, "{again}");
+    data.splice(100_001..100_003, *b"hello");
+    data[700_000] ^= 1;
+    let edited = pair.send(3, &data, 10_000, Codec::Null);
+    assert!(edited < 1500, "{edited}");
+    let again = pair.send(4, &data, 1 << 20, Codec::Zstd(1));
+    assert!(again < 300, "{again}");
+}
+
+proptest! {
+    #[test]
+    fn anything_comes_back(parts in proptest::collection::vec((0u64..3, 0usize..40_000, 1usize..9000, 1usize..50_000, 0u8..5), 1..40)) {
+        let mut pair = Pair::new();
+        let base = noise(2, 60_000);
+        let zeros = vec![0u8; 60_000];
+        let periodic: Vec<u8> = (0..60_000).map(|at| (at % 777 % 256) as u8).collect();
+        for (flow, start, len, chunk, kind) in parts {
+            let source = match kind { 0 => &zeros, 1 => &periodic, _ => &base };
+            let mut data = source[start..start + len].to_vec();
+            if kind == 2 { data[len / 2] ^= 55; }
+            pair.send(flow, &data, chunk, if kind == 3 { Codec::Zstd(3) } else { Codec::Null });
+        }
+    }
+}
