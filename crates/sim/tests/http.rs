@@ -264,3 +264,56 @@ fn hash_on_a_thread(seed: u64) -> String {
     };
     Study::new(&seeded, &generated(5e6, 10)).run().trace
 }
+
+/// Hosts without ticks, which would fall elsewhere after a change.
+fn without_ticks(architecture: Architecture) -> Scenario {
+    Scenario {
+        profile: Profile::MODERN,
+        ..scenario(architecture, Http::V11)
+    }
+}
+
+#[test]
+fn hosts_in_another_order_are_the_same_world() {
+    let workload = generated(5e6, 10);
+    let last = u32::try_from(workload.hosts.len() - 1).unwrap();
+    let mut turned = workload.clone();
+    turned.hosts.reverse();
+    for request in &mut turned.requests {
+        request.host = last - request.host;
+    }
+    for architecture in [Architecture::Direct, POOL] {
+        let scenario = without_ticks(architecture);
+        let trace = |workload| Study::new(&scenario, workload).run().trace;
+        assert_eq!(trace(&workload), trace(&turned));
+    }
+}
+
+#[test]
+fn a_delay_behind_the_link_is_a_delay_of_the_link_for_who_asks_directly() {
+    let workload = generated(5e6, 10);
+    let behind = Scenario {
+        far_delay_ns: 50 * NS_PER_MS,
+        ..without_ticks(Architecture::Direct)
+    };
+    let mut before = without_ticks(Architecture::Direct);
+    before.link.forward.delay_ns += 50 * NS_PER_MS;
+    before.link.backward.delay_ns += 50 * NS_PER_MS;
+    let trace = |scenario| Study::new(scenario, &workload).run().trace;
+    assert_eq!(trace(&behind), trace(&before));
+}
+
+#[test]
+fn twice_the_delay_takes_a_small_reply_twice_as_long() {
+    let workload = requests(&[(0, 1000, 0)]);
+    let latency = |factor| {
+        let mut scenario = without_ticks(Architecture::Direct);
+        scenario.link.forward.rate = None;
+        scenario.link.backward.rate = None;
+        scenario.link.forward.delay_ns *= factor;
+        scenario.link.backward.delay_ns *= factor;
+        let outcome = Study::new(&scenario, &workload).run();
+        outcome.latency_s.mean().unwrap()
+    };
+    assert!((latency(2) - 2.0 * latency(1)).abs() < 1e-9);
+}
