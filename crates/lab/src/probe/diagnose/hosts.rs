@@ -106,7 +106,7 @@ pub(super) fn receive_window(way: &Way<'_>) -> Option<Finding> {
     }
     let window = figures.send_window_max_bytes;
     let rtt_us = way.idle_rtt_us;
-    let allowed = window_rate_bit_per_s(window, figures.segment_bytes, rtt_us as u64);
+    let allowed = window_rate_bit_per_s(window, rtt_us as u64);
     let enough = enough_bytes(limits.bdp_bytes);
     let setting = ceiling.map_or_else(String::new, |most| {
         format!("; net.ipv4.tcp_rmem there ends at {most} bytes")
@@ -123,7 +123,7 @@ pub(super) fn receive_window(way: &Way<'_>) -> Option<Finding> {
         evidence: vec![
             format!("the {receiver} advertised at most {window} bytes{setting}"),
             format!(
-                "{window} bytes in whole segments / {:.1} ms = {}",
+                "{window} bytes / {:.1} ms = {}",
                 rtt_us / 1e3,
                 allowed.map_or_else(|| "?".to_owned(), mbit)
             ),

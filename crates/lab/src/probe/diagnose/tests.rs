@@ -198,12 +198,12 @@ fn a_small_receive_window_is_named_with_what_it_allows() {
             .contains("The server's receive window of 64.0 KB"),
         "{finding:?}"
     );
-    // 45 x 1448 bytes / 40 ms.
+    // 65536 bytes / 40 ms.
     assert!(
         finding
             .evidence
             .iter()
-            .any(|line| line.contains("13.0 Mbit/s")),
+            .any(|line| line.contains("13.1 Mbit/s")),
         "{finding:?}"
     );
     assert!((finding.expected_bit_per_s.unwrap() - 49.2e6).abs() < 0.1e6);
