@@ -46,7 +46,7 @@ fn wire(session: &Session) -> Wire {
     Wire {
         now_ns: session.now_ns(),
         sent: path.sent_packets,
-        lost: path.lost_packets,
+        lost: super::packets_lost(&path),
         rtt_ns: u64::try_from(path.rtt.as_nanos()).unwrap_or(u64::MAX),
         mtu_bytes: usize::from(path.current_mtu),
     }

@@ -315,7 +315,7 @@ impl Session {
             rtt: path.rtt,
             wire_sent_bytes: wire.udp_tx.bytes + beneath.sent_bytes,
             wire_received_bytes: received_bytes.saturating_sub(beneath.recovered_bytes),
-            packets_lost: path.lost_packets,
+            packets_lost: packets_lost(&path),
             packets_sent: path.sent_packets,
             mtu_bytes: path.current_mtu,
             window_bytes: path.cwnd,
@@ -445,4 +445,9 @@ impl Incoming {
             flows.remove(&self.flow);
         });
     }
+}
+
+/// Packets the path lost. Probes for a larger MTU are meant to be lost and are none.
+fn packets_lost(path: &noq::PathStats) -> u64 {
+    path.lost_packets.saturating_sub(path.lost_plpmtud_probes)
 }

@@ -165,6 +165,12 @@ impl Adaptation {
         self.is_on && !self.is_congested
     }
 
+    /// Whether the path's loss asks for repairs, even while a full queue holds them back.
+    #[must_use]
+    pub fn is_wanted(&self) -> bool {
+        self.is_on
+    }
+
     /// Loss on the wire before repair, 0 to 1.
     #[must_use]
     pub fn loss(&self) -> f64 {
@@ -301,6 +307,7 @@ mod tests {
         assert!(adaptation.is_on());
         run(&mut adaptation, 0.10, 160);
         assert!(!adaptation.is_on(), "much more loss, and delay with it");
+        assert!(adaptation.is_wanted(), "it pauses only");
         run(&mut adaptation, 0.01, 62);
         assert!(adaptation.is_on());
     }

@@ -293,11 +293,12 @@ impl Channel {
         Some(message)
     }
 
-    /// Whether repairs began or ceased since this was last asked, and the loss.
+    /// Whether the path's loss began or ceased to ask for repairs since this was last asked, and
+    /// the loss. Pauses while a queue is full are no change worth telling.
     pub fn take_change(&self) -> Option<(bool, f64)> {
         let sending = lock(&self.sending);
         let adaptation = sending.protection.adaptation();
-        let is_on = adaptation.is_on();
+        let is_on = adaptation.is_wanted();
         let was_on = self.was_on.swap(is_on, Ordering::Relaxed);
         (was_on != is_on).then(|| (is_on, adaptation.loss()))
     }
