@@ -126,12 +126,13 @@ fn table(flows: &[FlowStatus]) -> Table {
     table
 }
 
-/// The class, and what it means at present where it can mean several things.
+/// The class, and what it means at present where it can mean several things: in
+/// the direction this gateway sends; the other gateway judges the other one.
 fn class(flow: &FlowStatus) -> String {
     match flow.class_now.as_str() {
         "" => flow.class.clone(),
         now if now == flow.class => flow.class.clone(),
-        now => format!("{} -> {now}", flow.class),
+        now => format!("{}, sent as {now}", flow.class),
     }
 }
 
@@ -183,7 +184,7 @@ mod tests {
             recent_direct: vec![happened],
         };
         let shown = page(&flows, Paint::plain());
-        assert!(shown.contains("auto -> bulk"), "{shown}");
+        assert!(shown.contains("auto, sent as bulk"), "{shown}");
         assert_eq!(
             shown
                 .matches("\npeer-down: the peer is not reachable; ")

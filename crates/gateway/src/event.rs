@@ -26,6 +26,8 @@ pub enum Reason {
     NoPeer,
     /// The peer is not reachable at the moment.
     PeerDown,
+    /// The path to the peer does not carry the datagrams that QUIC needs.
+    PathTooNarrow,
     /// The peer refuses this destination (`[accept] destinations`).
     PeerPolicy,
     /// Replies do not come back through the far gateway.
@@ -40,12 +42,13 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the enum.
-    pub const ALL: [Reason; 10] = [
+    pub const ALL: [Reason; 11] = [
         Reason::Optimised,
         Reason::Rule,
         Reason::Bypass,
         Reason::NoPeer,
         Reason::PeerDown,
+        Reason::PathTooNarrow,
         Reason::PeerPolicy,
         Reason::AsymmetricReturn,
         Reason::PeerTrouble,
@@ -61,6 +64,7 @@ impl Reason {
             Reason::Bypass => "bypass",
             Reason::NoPeer => "no-peer",
             Reason::PeerDown => "peer-down",
+            Reason::PathTooNarrow => "path-too-narrow",
             Reason::PeerPolicy => "peer-policy",
             Reason::AsymmetricReturn => "asymmetric-return",
             Reason::PeerTrouble => "peer-trouble",
@@ -77,6 +81,7 @@ impl Reason {
             Reason::Bypass => "bypass is on",
             Reason::NoPeer => "no peer serves the destination",
             Reason::PeerDown => "the peer is not reachable",
+            Reason::PathTooNarrow => "datagrams of 1200 bytes do not reach the peer",
             Reason::PeerPolicy => "the peer does not accept this destination",
             Reason::AsymmetricReturn => "replies do not come back through the far gateway",
             Reason::PeerTrouble => "the far gateway could not connect as the client",
@@ -96,6 +101,9 @@ impl Reason {
             Reason::NoPeer => Some("add the destination to a peer's `networks`"),
             Reason::PeerDown => {
                 Some("run `farhaul doctor`; check the address, the key and UDP on the way")
+            }
+            Reason::PathTooNarrow => {
+                Some("find the link on the way whose MTU is below 1228 (IPv6: 1248), and raise it")
             }
             Reason::PeerPolicy => {
                 Some("add the destination to `[accept] destinations` at the far gateway")

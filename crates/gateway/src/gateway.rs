@@ -20,7 +20,7 @@ use crate::lock::lock;
 use crate::near::Pending;
 use crate::operate::ReloadRequest;
 use crate::peer::{Change, Peer};
-use crate::quic::Endpoint;
+use crate::quic::{Endpoint, EndpointError};
 use crate::rules;
 use crate::session::{Session, SessionEnd, SessionParts};
 
@@ -32,6 +32,8 @@ const REDIAL: Duration = Duration::from_secs(1);
 const REVIEW: Duration = Duration::from_millis(200);
 /// After this long all peers know that we shut down: a round trip and more.
 const DRAIN_KNOWN: Duration = Duration::from_secs(1);
+/// Keys named at most in one line of log.
+const EXPECTED_KEYS_MAX: usize = 4;
 /// Handshakes under way at most; dialers beyond it try again.
 const HANDSHAKES_MAX: usize = 64;
 
@@ -196,6 +198,14 @@ impl Gateway {
             .clone()
     }
 
+    /// Whether so many file descriptors are left: a flow has one, a relayed
+    /// connection two.
+    pub(crate) fn has_descriptors(&self, wanted: usize) -> bool {
+        let relayed = usize::try_from(self.relayed.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        let taken = self.flows.len().saturating_add(relayed.saturating_mul(2));
+        taken.saturating_add(wanted) <= self.fitting
+    }
+
     /// Whether new connections go direct because an operator said so.
     pub fn is_bypassed(&self) -> bool {
         self.bypass.load(Ordering::Relaxed)
@@ -248,7 +258,7 @@ impl Gateway {
         let rejected = |why: String| Event::PeerRejected { address, why };
         let (connection, key) = match Endpoint::admit(incoming, HANDSHAKE_MAX).await {
             Ok(admitted) => admitted,
-            Err(error) => return self.events.emit(rejected(error.to_string())),
+            Err(error) => return self.events.emit(rejected(self.why_rejected(&error))),
         };
         match self
             .peers()
@@ -262,12 +272,32 @@ impl Gateway {
         }
     }
 
+    /// A dialer whose key nobody here has pinned is named by it.
+    fn why_rejected(&self, error: &EndpointError) -> String {
+        let refused = self.endpoint.pinned.take_refused();
+        let (EndpointError::Handshake(..), Some(key)) = (error, refused) else {
+            return error.to_string();
+        };
+        let expected: Vec<_> = self
+            .peers()
+            .iter()
+            .map(|peer| peer.config())
+            .take(EXPECTED_KEYS_MAX)
+            .map(|peer| format!("{} of {}", peer.key, peer.name))
+            .collect();
+        format!(
+            "it presented the key {key}, which no [[peer]] has here; expected: {}",
+            expected.join(", ")
+        )
+    }
+
     /// Dials while there is no tunnel, and announces changes of state.
     async fn keep(self: Arc<Self>, peer: Arc<Peer>) {
         let mut dialled: Option<Instant> = None;
         let mut dialling = tokio::task::JoinSet::new();
         while self.peers().iter().any(|known| Arc::ptr_eq(known, &peer)) {
             let dead_after = self.config().tunnel.dead_after;
+            peer.give_up(self.config().tunnel.resume_max.max(dead_after * 2));
             self.announce(&peer, dead_after);
             while dialling.try_join_next().is_some() {}
             let rested = dialled.is_none_or(|at| at.elapsed() >= REDIAL) && dialling.is_empty();
@@ -321,6 +351,8 @@ impl Gateway {
         };
         match self.endpoint.dial(remote, config.key, HANDSHAKE_MAX).await {
             Ok(connection) => self.greet(peer, connection, Side::Dialer).await,
+            // The reason why nobody answers is known.
+            Err(EndpointError::Silent(..)) if peer.is_narrow() => {}
             Err(error) => peer.note_error(error.to_string()),
         }
     }
@@ -373,7 +405,11 @@ impl Gateway {
                         why: why.clone(),
                     });
                 }
-                return peer.note_error(format!("no tunnel: {end}"));
+                let own = match end {
+                    SessionEnd::KeyRefused => format!(": {}", self.own_key),
+                    _ => String::new(),
+                };
+                return peer.note_error(format!("no tunnel: {end}{own}"));
             }
         };
         if negotiated.features & FEATURE_FEC != 0 {

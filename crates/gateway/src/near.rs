@@ -222,10 +222,11 @@ impl Gateway {
         let Some(session) = peer.tunnel(config.tunnel.dead_after) else {
             return Way::Direct(match peer.is_draining(config.tunnel.dead_after) {
                 true => Reason::Draining,
+                false if peer.is_narrow() => Reason::PathTooNarrow,
                 false => Reason::PeerDown,
             });
         };
-        if self.flows.is_full() {
+        if self.flows.is_full() || !self.has_descriptors(1) {
             return Way::Direct(Reason::Overload);
         }
         let request = OpenRequest {

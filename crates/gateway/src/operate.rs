@@ -41,6 +41,7 @@ impl Operator for Gateway {
                 .local_address()
                 .map(|address| address.to_string())
                 .unwrap_or_default(),
+            datagrams_turned_away: self.endpoint.turned.count(),
             uptime_s: self.started.elapsed().as_secs(),
             bypass: self.is_bypassed(),
             draining: self.is_draining(),
@@ -160,6 +161,7 @@ impl Gateway {
                 .filter(|stats| stats.packets_sent > 0)
                 .map(|stats| stats.packets_lost as f64 / stats.packets_sent as f64),
             datagram_bytes: newest.map(|stats| stats.mtu_bytes),
+            path_too_narrow: peer.is_narrow(),
             clock_ahead_ms: None,
             payload_sent_bytes: payload.0,
             payload_received_bytes: payload.1,

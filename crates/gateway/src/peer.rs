@@ -7,7 +7,7 @@
 //! A tunnel whose peer turns out to be another process is ended at once.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,10 @@ use crate::session::{Session, SessionEnd, SessionStats};
 const IPV4_HEADERS_BYTES: u16 = 14 + 20 + 8;
 /// Ethernet, IPv6 and UDP headers of a datagram.
 const IPV6_HEADERS_BYTES: u16 = 14 + 40 + 8;
+
+/// A peer that is heard and acknowledges nothing.
+const UNANSWERED: &str = "it is heard, but acknowledges nothing: datagrams of 1200 bytes (an MTU \
+                          of 1228, IPv6 1248), or all in this direction, do not reach it";
 
 /// Whether new flows may use the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +63,8 @@ pub struct Peer {
     state: AtomicU8,
     since: Mutex<Instant>,
     last_error: Mutex<Option<String>>,
+    /// The latest tunnel has ended because the path was too narrow for it.
+    narrow: AtomicBool,
     /// How the latest tunnel that is gone has ended.
     last_end: Mutex<Option<SessionEnd>>,
     /// The process we last had a tunnel to.
@@ -86,6 +92,7 @@ impl Peer {
             state: AtomicU8::new(State::Connecting as u8),
             since: Mutex::new(Instant::now()),
             last_error: Mutex::default(),
+            narrow: AtomicBool::new(false),
             last_end: Mutex::default(),
             last_instance: Mutex::default(),
             flows_cut: AtomicUsize::new(0),
@@ -159,6 +166,8 @@ impl Peer {
         });
         drop(tunnels);
         *lock(&self.last_error) = None;
+        // The handshake's datagrams were of full size.
+        self.narrow.store(false, Ordering::Relaxed);
         self.changed.notify_one();
         // The old tunnel may have ended before: a restarted peer disowns it.
         let cut = self.flows_cut.swap(0, Ordering::Relaxed);
@@ -192,9 +201,26 @@ impl Peer {
                 let end = lock(&self.last_end).take();
                 let why = match end.filter(|_| lock(&self.tunnels).is_empty()) {
                     Some(end) => end.to_string(),
+                    None if self.is_unanswered(dead_after) => UNANSWERED.to_owned(),
                     None => format!("silent for {} ms", dead_after.as_millis()),
                 };
                 Some(Change::Down(why))
+            }
+        }
+    }
+
+    fn is_unanswered(&self, dead_after: Duration) -> bool {
+        let tunnels = lock(&self.tunnels);
+        let newest = tunnels.last();
+        newest.is_some_and(|tunnel| tunnel.session.unanswered() >= dead_after)
+    }
+
+    /// Ends tunnels whose peer has acknowledged nothing for longer than flows
+    /// are kept. Those that hear nothing the QUIC stack ends by itself.
+    pub fn give_up(&self, resume_max: Duration) {
+        for tunnel in lock(&self.tunnels).iter() {
+            if tunnel.session.unanswered() >= resume_max {
+                tunnel.session.close(SessionEnd::Lost);
             }
         }
     }
@@ -228,6 +254,10 @@ impl Peer {
         if end == Some(SessionEnd::PeerRestarted) {
             self.flows_cut
                 .fetch_add(session.flows_cut(), Ordering::Relaxed);
+        }
+        if let Some(SessionEnd::Narrow) = end {
+            self.narrow.store(true, Ordering::Relaxed);
+            *lock(&self.last_error) = Some(SessionEnd::Narrow.to_string());
         }
         *lock(&self.last_end) = end;
         if let Some(memory) = session.path_memory() {
@@ -318,6 +348,12 @@ impl Peer {
     /// Remembers why there is no tunnel, for `farhaul status`.
     pub fn note_error(&self, error: String) {
         *lock(&self.last_error) = Some(error);
+    }
+
+    /// Whether the path was too narrow for the latest tunnel.
+    pub fn is_narrow(&self) -> bool {
+        let ended = |tunnel: &Tunnel| tunnel.session.over() == Some(SessionEnd::Narrow);
+        self.narrow.load(Ordering::Relaxed) || lock(&self.tunnels).iter().any(ended)
     }
 
     /// Why there is no tunnel, as far as known.

@@ -10,7 +10,8 @@ use farhaul_tunnel::{Refusal, Target};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::config::meaning::ClientAddress;
+use crate::config::meaning::{ClientAddress, Listen};
+use crate::dial;
 use crate::event::{Event, Reason, refusal_code};
 use crate::explicit::Request;
 use crate::gateway::Gateway;
@@ -65,7 +66,10 @@ impl Gateway {
             destination: text(&request.target),
             reason,
         });
-        let connect = connect(request.client, &request.target);
+        let Some(_relaying) = Relaying::enter(self) else {
+            return refuse(request, Refusal::Overload).await;
+        };
+        let connect = self.connect_directly(request.client, &request.target);
         let timeout = self.config().tunnel.open_timeout;
         let server = match tokio::time::timeout(timeout, connect).await {
             Ok(Ok(server)) => server,
@@ -81,10 +85,84 @@ impl Gateway {
         {
             return;
         }
-        self.relayed.fetch_add(1, Ordering::Relaxed);
         // An error leaves both sockets armed: both applications see a reset.
         let _ = splice(request, server).await;
-        self.relayed.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Connects from this gateway. Its own loopback is for its own users: a
+    /// proxy on the LAN must not be a way around the address a service listens
+    /// on. Its own listeners are for nobody: what is relayed there goes round
+    /// in circles until no descriptor is left.
+    async fn connect_directly(
+        &self,
+        client: SocketAddr,
+        target: &Target,
+    ) -> Result<TcpStream, Refusal> {
+        let resolved: Vec<SocketAddr> = match target {
+            Target::Address(address) => vec![*address],
+            Target::Host { name, port } => tokio::net::lookup_host((name.as_str(), *port))
+                .await
+                .map_err(|_| Refusal::NameNotFound)?
+                .collect(),
+        };
+        let is_local = client.ip().to_canonical().is_loopback();
+        let mut last = Refusal::NameNotFound;
+        for address in resolved {
+            let ip = address.ip().to_canonical();
+            let is_private = !is_local && (ip.is_loopback() || ip.is_unspecified());
+            if is_private || self.is_own_listener(address) {
+                last = Refusal::Policy;
+                continue;
+            }
+            match TcpStream::connect(address).await {
+                Ok(server) => return Ok(server),
+                Err(error) => last = refusal_of(&error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Whether a connection there would come back to us as a new request.
+    fn is_own_listener(&self, to: SocketAddr) -> bool {
+        let config = self.config();
+        let mut ports = config.listens.iter().map(|listen| match listen {
+            Listen::Socks(address) | Listen::Connect(address) => address.port(),
+            Listen::Forward { listen, .. } => listen.port(),
+        });
+        let ip = to.ip().to_canonical();
+        let is_here =
+            || ip.is_loopback() || ip.is_unspecified() || dial::own_addresses().contains(&ip);
+        let is_own = ports.any(|port| port == to.port()) && is_here();
+        if is_own {
+            self.events.emit(Event::Trouble {
+                part: "relay".to_owned(),
+                what: format!("{to} is a listener of this gateway itself: refused"),
+            });
+        }
+        is_own
+    }
+}
+
+/// A connection being relayed, counted until dropped.
+struct Relaying<'a>(&'a Gateway);
+
+impl<'a> Relaying<'a> {
+    /// None where the process has no descriptors left for another one.
+    fn enter(gateway: &'a Gateway) -> Option<Self> {
+        if !gateway.has_descriptors(2) {
+            gateway.events.emit(Event::Full {
+                bound: "descriptors",
+            });
+            return None;
+        }
+        gateway.relayed.fetch_add(1, Ordering::Relaxed);
+        Some(Self(gateway))
+    }
+}
+
+impl Drop for Relaying<'_> {
+    fn drop(&mut self) {
+        self.0.relayed.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -95,32 +173,6 @@ async fn splice(mut request: Request, mut server: TcpStream) -> io::Result<()> {
     tokio::io::copy_bidirectional(&mut request.stream, &mut server).await?;
     disarm_reset(&request.stream)?;
     disarm_reset(&server)
-}
-
-/// Connects from this gateway. Its own loopback is for its own users: a proxy
-/// on the LAN must not be a way around the address a service listens on.
-async fn connect(client: SocketAddr, target: &Target) -> Result<TcpStream, Refusal> {
-    let resolved: Vec<SocketAddr> = match target {
-        Target::Address(address) => vec![*address],
-        Target::Host { name, port } => tokio::net::lookup_host((name.as_str(), *port))
-            .await
-            .map_err(|_| Refusal::NameNotFound)?
-            .collect(),
-    };
-    let is_local = client.ip().to_canonical().is_loopback();
-    let mut last = Refusal::NameNotFound;
-    for address in resolved {
-        let ip = address.ip().to_canonical();
-        if !is_local && (ip.is_loopback() || ip.is_unspecified()) {
-            last = Refusal::Policy;
-            continue;
-        }
-        match TcpStream::connect(address).await {
-            Ok(server) => return Ok(server),
-            Err(error) => last = refusal_of(&error),
-        }
-    }
-    Err(last)
 }
 
 async fn refuse(request: Request, why: Refusal) {

@@ -218,7 +218,7 @@ async fn half_a_handshake_is_given_up_and_disturbs_nobody() {
     .unwrap();
     assert_alive(&tunnel).await;
     let why = tokio::time::timeout(HANG, rejected(&mut waiting.events)).await;
-    assert!(why.unwrap().contains("does not answer"));
+    assert!(why.unwrap().contains("did not complete its handshake"));
     assert_alive(&tunnel).await;
     // The same one is welcome as soon as it means it.
     let connection = broken.dial(waiting.address, waiting.key, HANG).await;

@@ -1,6 +1,6 @@
 //! SOCKS5, HTTP CONNECT and port forwards, as curl and others use them.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,12 +9,14 @@ use farhaul_lab::Side;
 use rustix::process::Signal;
 
 use crate::apps::{Service, assert_echo, content, digest, echo, greet_and_echo, greeting};
-use crate::world::{Shared, World, v4};
+use crate::world::{Shared, World, until, v4};
 
 const SOCKS: &str = "10.1.0.1:1080";
 const PROXY: &str = "10.1.0.1:3128";
 /// Leads to the web server.
 const FORWARD: &str = "10.1.0.1:8445";
+/// Leads to itself.
+const CIRCLE: &str = "10.1.0.1:8447";
 /// Leads to where nobody listens.
 const NOWHERE: &str = "10.1.0.1:8446";
 const WEB: u16 = 3003;
@@ -36,6 +38,9 @@ target = '10.2.0.2:3003'
 [[listen]]
 forward = '10.1.0.1:8446'
 target = '10.2.0.2:3005'
+[[listen]]
+forward = '0.0.0.0:8447'
+target = '10.1.0.1:8447'
 ";
 
 static UP: Shared = Shared::new();
@@ -289,4 +294,21 @@ fn while_the_peer_is_down_explicit_ways_are_relayed() {
     // The relayed one stays where it is.
     assert_echo(&mut stream, b"still here");
     assert_fetched(&world, &format!("--socks5 {SOCKS} {url}"));
+}
+
+#[test]
+fn nothing_is_relayed_to_a_listener_of_the_gateway_itself() {
+    let world = up();
+    // The reset may come before the client looks at its connection.
+    if let Ok(mut circle) = world.try_connect(CIRCLE.parse().unwrap()) {
+        let error = circle.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    }
+    let (code, _) = socks(&world, CIRCLE.parse().unwrap());
+    assert_eq!(code, 2, "not allowed by ruleset");
+    until("nothing to be relayed any more", || {
+        world.status(Side::A)["flows"]["direct"] == 0
+    });
+    let recent = world.status(Side::A)["recent"].to_string();
+    assert!(recent.contains("of this gateway itself"), "{recent}");
 }

@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::apps::{Service, assert_echo, content, echo};
 use crate::transfer::{Transfer, Way};
-use crate::world::{World, until, v4};
+use crate::world::{HANG, World, until, v4};
 
 /// Cuts the cable of a world without emulator and puts it back.
 fn cable(world: &World, how: &str) {
@@ -137,4 +137,60 @@ fn what_a_silent_peer_was_trusted_with_is_reset_and_it_is_not_trusted_for_long()
     world.wait_peer(Side::A, "up");
     assert_echo(&mut kept, b"still here");
     assert!(world.is_tunnelled(&world.connect(v4(4007))));
+}
+
+#[test]
+fn a_path_that_has_become_too_narrow_for_the_tunnel_ends_it_and_says_so() {
+    let mut world = World::over(Some("rate 100mbit delay 5ms"), "narrow", "", "");
+    let _service = Service::start(&world.lab.server().unwrap(), 4010, echo);
+    let mut stream = world.connect(v4(4010));
+    assert_echo(&mut stream, b"wide");
+    // 28 bytes of headers: 1200 do not pass, pings and acknowledgements do.
+    world.lab.set_link("mtu 1200").unwrap();
+    stream.write_all(&content(1, 20_000)).unwrap();
+    let error = stream.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    for side in Side::BOTH {
+        world.wait_peer(side, "down");
+        let status = world.status(side);
+        assert!(status["next"].to_string().contains("1200"), "{status}");
+    }
+    world.assert_direct(&world.connect(v4(4010)), "path-too-narrow");
+    let doctor = world.ask(Side::A, "doctor");
+    assert_eq!(doctor.status.code(), Some(2));
+    let text = String::from_utf8(doctor.stdout).unwrap();
+    assert!(
+        text.contains("1200-byte datagrams no longer reach"),
+        "{text}"
+    );
+    world.lab.set_link("mtu none").unwrap();
+    for side in Side::BOTH {
+        world.wait_peer(side, "up");
+    }
+    let mut again = world.connect(v4(4010));
+    assert!(world.is_tunnelled(&again));
+    assert_echo(&mut again, &content(1, 100_000));
+}
+
+#[test]
+fn transfers_on_a_path_that_becomes_too_narrow_end_and_others_go_direct() {
+    let short = "[tunnel]\nresume_max = '6s'";
+    let mut world = World::over(Some("rate 100mbit delay 5ms"), "squeezed", short, short);
+    let _service = Service::start(&world.lab.server().unwrap(), 4013, echo);
+    let transfers =
+        [(4011, Way::Down), (4012, Way::Up)].map(|(port, way)| Transfer::start(&world, port, way));
+    world.lab.set_link("mtu 1200").unwrap();
+    let narrowed = Instant::now();
+    for side in Side::BOTH {
+        world.wait_peer(side, "down");
+    }
+    assert!(!world.is_tunnelled(&world.connect(v4(4013))));
+    for transfer in transfers {
+        transfer.broken(narrowed, HANG);
+    }
+    world.lab.set_link("mtu none").unwrap();
+    for side in Side::BOTH {
+        world.wait_peer(side, "up");
+    }
+    assert!(world.is_tunnelled(&world.connect(v4(4013))));
 }

@@ -64,6 +64,14 @@ fn a_dialler_with_an_unknown_key_is_told_so_and_nobody_comes_up() {
         error.contains("does not accept this gateway's key"),
         "{error}"
     );
+    let (key_a, key_b) = (&status["key"], &world.status(Side::B)["key"]);
+    assert!(error.contains(key_a.as_str().unwrap()), "{error}");
+    assert_ne!(key_a, key_b);
+    // The other side says which key it saw, and which it expects.
+    let seen = world.status(Side::B)["recent"].to_string();
+    for key in [key_a.as_str().unwrap(), &other] {
+        assert!(seen.contains(key), "{key} is not in {seen}");
+    }
     let next = status["next"].as_str().unwrap();
     assert!(next.contains(error), "{next}");
     assert_ne!(world.peer_state(Side::B), "up");
@@ -97,8 +105,17 @@ fn who_does_not_know_the_waiting_gateways_key_hears_nothing() {
     });
     let error = world.status(Side::A)["peers"][0]["last_error"].to_string();
     assert!(
-        error.contains("does not answer") && error.contains("peer.key"),
+        error.contains("does not answer") && error.contains(&format!("peer.key, {other}?")),
         "{error}"
+    );
+    let waiting = world.status(Side::B);
+    let (next, key) = (
+        waiting["next"].to_string(),
+        waiting["key"].as_str().unwrap(),
+    );
+    assert!(
+        next.contains(key) && next.contains("datagrams came that did not know the key"),
+        "{next}"
     );
     for side in Side::BOTH {
         assert_ne!(world.peer_state(side), "up");

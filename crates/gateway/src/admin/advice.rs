@@ -31,8 +31,12 @@ pub fn next(status: &Status) -> Option<String> {
                     peer.name
                 )),
                 (PeerState::Down, None) if peer.address.is_empty() => Some(format!(
-                    "peer {} has not dialled us yet; is its gateway running, and may UDP reach {}?",
-                    peer.name, status.tunnel_address
+                    "peer {} has not dialled us yet; is its gateway running, does its [[peer]] \
+                     block for this site name the key {}, and may UDP reach {}?{}",
+                    peer.name,
+                    status.key,
+                    status.tunnel_address,
+                    turned_away(status.datagrams_turned_away)
                 )),
                 (PeerState::Down, None) => Some(format!(
                     "peer {} does not answer at {}; `farhaul doctor` looks for the cause",
@@ -52,6 +56,14 @@ pub fn next(status: &Status) -> Option<String> {
         ));
     }
     None
+}
+
+/// Those who dial with the wrong key are not answered; this much is seen of them.
+fn turned_away(datagrams: u64) -> String {
+    match datagrams {
+        0 => String::new(),
+        count => format!(" {count} datagrams came that did not know the key"),
+    }
 }
 
 #[cfg(test)]
@@ -74,6 +86,8 @@ mod tests {
         assert!(next(&status).unwrap().contains("client_address"));
         status.peers[0].state = PeerState::Down;
         assert!(next(&status).unwrap().contains("has not dialled"));
+        status.datagrams_turned_away = 7;
+        assert!(next(&status).unwrap().contains("7 datagrams came"));
         status.peers[0].address = "192.0.2.1:4433".into();
         assert!(
             next(&status)

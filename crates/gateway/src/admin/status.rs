@@ -25,6 +25,9 @@ pub struct Status {
     pub key: String,
     /// UDP address of the tunnel.
     pub tunnel_address: String,
+    /// Datagrams dropped unanswered because their sender does not know this
+    /// gateway's key, since start.
+    pub datagrams_turned_away: u64,
     /// Seconds since start.
     pub uptime_s: u64,
     /// The operator's bypass is on: new connections go direct.
@@ -103,6 +106,9 @@ pub struct PeerStatus {
     pub lost_ratio: Option<f64>,
     /// Largest UDP payload the path is known to carry, in bytes.
     pub datagram_bytes: Option<u16>,
+    /// The latest tunnel has ended because the path no longer carried the
+    /// datagrams that QUIC needs.
+    pub path_too_narrow: bool,
     /// The peer's clock minus ours, in milliseconds, if it was told.
     pub clock_ahead_ms: Option<f64>,
     /// Application bytes taken towards the peer.

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
 use super::diagnose::Problems;
 use super::load;
-use super::meaning::{Config, Dial, InterceptMode, Network};
+use super::meaning::{Config, Dial, HostPort, InterceptMode, Network};
 use super::reader::At;
 use super::written::{Listen, MaybeList, Peer, Rule, Written};
 use super::{defaults, not_yet, units};
@@ -128,9 +128,10 @@ fn networks(written: &Written, problems: &mut Problems) {
         for network in items(&peer.networks) {
             let span = network.span.clone();
             let text = network.value;
-            if text.address.is_loopback() {
-                let message =
-                    format!("peer.networks: `{text}` is loopback and never leaves a machine");
+            if let Some(kind) = never_served(text.address) {
+                let message = format!(
+                    "peer.networks: `{text}` is {kind}: no connection there leaves its own network"
+                );
                 problems.warning(span.clone(), message);
             }
             let first = *seen.entry(text).or_insert((index, span.start));
@@ -185,6 +186,17 @@ fn tunnel(written: &Written, problems: &mut Problems) {
         let problem = problems.error(place.span.clone(), message);
         problem.help("raise dead_after or lower keep_alive");
     }
+    if let Some(found) = &written.tunnel.resume_max
+        && found.value < silence * 2
+    {
+        let message = format!(
+            "tunnel.resume_max ({}) is less than twice tunnel.dead_after ({}): connections are kept that long in any case",
+            units::write_duration(found.value),
+            units::write_duration(silence)
+        );
+        let problem = problems.warning(found.span.clone(), message);
+        problem.help("raise resume_max, or lower dead_after with it");
+    }
     if let Some(found) = dead_after
         && found.value.as_millis() > 3000
     {
@@ -215,6 +227,11 @@ fn intercept(written: &Written, problems: &mut Problems) {
             problem.help("remove them, or set mode = \"transparent\"");
         }
         _ => {}
+    }
+    for interface in items(&intercept.interfaces).filter(|item| item.value == "lo") {
+        let message = "intercept.interfaces: nobody's connections arrive at the loopback interface";
+        let problem = problems.warning(interface.span.clone(), message);
+        problem.help("name the LAN side's interface; `ip -brief link` lists them");
     }
     twice(
         items(&intercept.interfaces).map(|item| (&item.value, &item.span)),
@@ -260,6 +277,9 @@ fn listener(listen: &Listen, problems: &mut Problems) {
         }
         _ => {}
     }
+    if let (Some(forward), Some(target)) = (&listen.forward, &listen.target) {
+        forwarding(forward, target, problems);
+    }
     for proxy in [&listen.socks, &listen.connect].into_iter().flatten() {
         if !proxy.value.ip().to_canonical().is_loopback() {
             let message = format!(
@@ -270,6 +290,31 @@ fn listener(listen: &Listen, problems: &mut Problems) {
             problem.help("listen on 127.0.0.1 or [::1], or see that only the LAN reaches it");
         }
     }
+}
+
+/// A target that is this listener, or that no gateway connects to.
+fn forwarding(forward: &At<SocketAddr>, target: &At<HostPort>, problems: &mut Problems) {
+    let Ok(address) = target.value.host.parse::<IpAddr>() else {
+        return;
+    };
+    let to = SocketAddr::new(address, target.value.port);
+    let (message, help) = if collide(&forward.value, &to) && !forward.value.ip().is_unspecified() {
+        (
+            format!("listen.target: `{}` is this listener itself", target.value),
+            "name the server, which lies behind a peer",
+        )
+    } else if let Some(kind) = never_served(address) {
+        (
+            format!(
+                "listen.target: `{}` is {kind} and lies behind no peer",
+                target.value
+            ),
+            "name the server by the address it has in its own network",
+        )
+    } else {
+        return;
+    };
+    problems.warning(target.span.clone(), message).help(help);
 }
 
 /// Whether two sockets of one protocol cannot be bound together. `[::]` also
@@ -357,6 +402,7 @@ fn never_served(address: IpAddr) -> Option<&'static str> {
     match address {
         address if address.is_loopback() => Some("loopback"),
         address if address.is_multicast() => Some("multicast"),
+        IpAddr::V4(Ipv4Addr::BROADCAST) => Some("broadcast"),
         IpAddr::V4(v4) if v4.is_link_local() => Some("link-local"),
         _ if v6_link_local => Some("link-local"),
         _ => None,
@@ -370,6 +416,12 @@ fn accept(written: &Written, problems: &mut Problems) {
             let message =
                 format!("accept.destinations: `{text}` is {kind} and refused in any case");
             problems.warning(network.span.clone(), message);
+        } else if text.prefix_bits == 0 {
+            let message = format!(
+                "accept.destinations: `{text}` lets peers reach everything that this gateway reaches, the Internet included"
+            );
+            let problem = problems.warning(network.span.clone(), message);
+            problem.help("name the networks at this site");
         }
         let same = |peer: &&Peer| items(&peer.networks).any(|behind| behind.value == text);
         if let Some(peer) = written.peers.iter().find(same) {

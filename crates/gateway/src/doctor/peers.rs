@@ -3,13 +3,12 @@
 use std::net::IpAddr;
 
 use super::network::{Route, route_to};
-use super::{Check, Patient};
+use super::{Check, Patient, elsewhere};
 use crate::admin::status::{PeerState, PeerStatus};
 use crate::config::meaning::Peer;
 use crate::event::Reason;
+use crate::quic::narrow::DATAGRAM_BYTES_MIN;
 
-/// Smallest UDP payload QUIC works with (RFC 9000 section 14).
-const DATAGRAM_BYTES_MIN: u16 = 1200;
 /// IP and UDP headers around it: IPv6 is the larger.
 const HEADER_BYTES: u64 = 48;
 
@@ -89,6 +88,11 @@ fn asked(name: String, peer: &PeerStatus) -> Check {
             format!("shutting down for {} s at {address}", peer.since_s),
             "if nobody stops the other gateway, see its log; until it is back connections go direct",
         ),
+        PeerState::Down if peer.path_too_narrow => Check::fail(
+            name,
+            format!("down for {} s, {address}{error}", peer.since_s),
+            "see `mtu` below",
+        ),
         PeerState::Down => Check::fail(
             name,
             format!("down for {} s, {address}{error}", peer.since_s),
@@ -154,9 +158,26 @@ fn unresolved(name: String, host: &str, why: &str) -> Check {
 
 /// Does the path carry datagrams of useful size?
 pub(super) fn mtu(patient: &Patient) -> Check {
+    let peers = patient.status.map(|status| status.peers.as_slice());
+    let peers = peers.unwrap_or_default();
+    if let Some(peer) = peers.iter().find(|peer| peer.path_too_narrow) {
+        return Check::fail(
+            "mtu",
+            format!(
+                "{DATAGRAM_BYTES_MIN}-byte datagrams no longer reach {}, and the tunnel needs them",
+                peer.name
+            ),
+            Reason::PathTooNarrow.remedy().unwrap_or_default(),
+        );
+    }
+    if peers.iter().any(|peer| peer.datagram_bytes.is_some()) {
+        return probed_mtu(peers);
+    }
     match patient.status {
-        Some(status) => probed_mtu(&status.peers),
-        None => link_mtu(patient),
+        Some(status) if elsewhere(patient.outside, status.pid) => {
+            Check::skip("mtu", "known once a peer is up")
+        }
+        _ => link_mtu(patient),
     }
 }
 
@@ -166,9 +187,6 @@ fn probed_mtu(peers: &[PeerStatus]) -> Check {
         .iter()
         .filter_map(|peer| Some((&peer.name, peer.datagram_bytes?)))
         .collect();
-    if known.is_empty() {
-        return Check::skip(name, "known once a peer is up");
-    }
     let evidence: Vec<_> = known
         .iter()
         .map(|(peer, bytes)| format!("{bytes}-byte datagrams reach {peer}"))

@@ -327,6 +327,12 @@ fn small_mtus() {
         paper.command("ip -json address show", said(&small));
     });
     assert_found(&link, Verdict::Fail, "MTU of 1200", "ip link set wan0");
+    let narrow = with_gateway("mtu", |status, _| {
+        status.peers[0].state = PeerState::Down;
+        status.peers[0].datagram_bytes = None;
+        status.peers[0].path_too_narrow = true;
+    });
+    assert_found(&narrow, Verdict::Fail, "no longer reach hq", "below 1228");
     let path = with_gateway("mtu", |status, _| {
         status.peers[0].datagram_bytes = Some(1200)
     });

@@ -9,12 +9,14 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use noq::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use noq_proto::RttEstimator;
 use tokio::sync::Notify;
+
+use super::narrow::Losses;
 
 /// The figures of one path. Written under the connection's lock, read by
 /// anyone at any time; each by itself is exact, together they may be a packet
@@ -23,11 +25,14 @@ use tokio::sync::Notify;
 pub struct Flight {
     in_flight_bytes: AtomicU64,
     sent_bytes: AtomicU64,
+    sent_packets: AtomicU64,
+    acknowledged_packets: AtomicU64,
     pacing_bytes_s: AtomicU64,
     /// Share of the rate that QUIC does not get, in millionths.
     reserved_ppm: AtomicU32,
     /// Count of `sent_bytes` at which the waiter is woken.
     wake_at_bytes: AtomicU64,
+    is_narrow: AtomicBool,
     moved: Notify,
 }
 
@@ -36,9 +41,12 @@ impl Default for Flight {
         Self {
             in_flight_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
+            sent_packets: AtomicU64::new(0),
+            acknowledged_packets: AtomicU64::new(0),
             pacing_bytes_s: AtomicU64::new(0),
             reserved_ppm: AtomicU32::new(0),
             wake_at_bytes: AtomicU64::new(u64::MAX),
+            is_narrow: AtomicBool::new(false),
             moved: Notify::new(),
         }
     }
@@ -65,6 +73,21 @@ impl Flight {
     /// The controller's rate, bytes per second; 0 when it has none.
     pub fn pacing_bytes_s(&self) -> u64 {
         self.pacing_bytes_s.load(Ordering::Relaxed)
+    }
+
+    /// Packets that ask for an acknowledgement, sent so far.
+    pub fn sent_packets(&self) -> u64 {
+        self.sent_packets.load(Ordering::Relaxed)
+    }
+
+    /// Packets acknowledged so far.
+    pub fn acknowledged_packets(&self) -> u64 {
+        self.acknowledged_packets.load(Ordering::Relaxed)
+    }
+
+    /// Whether the path no longer carries the datagrams that QUIC needs.
+    pub fn is_narrow(&self) -> bool {
+        self.is_narrow.load(Ordering::Relaxed)
     }
 
     /// Wakes the waiter once this much was sent in all; false when it was
@@ -95,6 +118,7 @@ impl Flight {
 
     fn sent(&self, bytes: u64) {
         self.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.sent_packets.fetch_add(1, Ordering::Relaxed);
         let sent_bytes = self.sent_bytes.fetch_add(bytes, Ordering::SeqCst) + bytes;
         if sent_bytes >= self.wake_at_bytes.load(Ordering::SeqCst) {
             self.wake_at_bytes.store(u64::MAX, Ordering::SeqCst);
@@ -136,6 +160,7 @@ impl<F: ControllerFactory> ControllerFactory for WatchedFactory<F> {
         Box::new(Watched {
             inner: self.0.clone().build(now, current_mtu),
             flight: Arc::default(),
+            losses: Losses::default(),
         })
     }
 }
@@ -145,6 +170,7 @@ impl<F: ControllerFactory> ControllerFactory for WatchedFactory<F> {
 pub struct Watched {
     inner: Box<dyn Controller>,
     flight: Arc<Flight>,
+    losses: Losses,
 }
 
 impl Watched {
@@ -178,6 +204,10 @@ impl Controller for Watched {
         rtt: &RttEstimator,
     ) {
         self.flight.gone(bytes);
+        self.flight
+            .acknowledged_packets
+            .fetch_add(1, Ordering::Relaxed);
+        self.losses.arrived(bytes);
         self.inner.on_ack(now, sent, bytes, pn, app_limited, rtt);
     }
 
@@ -214,6 +244,9 @@ impl Controller for Watched {
 
     fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
         self.flight.gone(u64::from(lost_bytes));
+        if self.losses.lost(now, lost_bytes) {
+            self.flight.is_narrow.store(true, Ordering::Relaxed);
+        }
         self.inner.on_packet_lost(lost_bytes, pn, now);
     }
 
@@ -248,6 +281,7 @@ impl Controller for Watched {
         Box::new(Self {
             inner: self.inner.clone_box(),
             flight: self.flight.clone(),
+            losses: self.losses.clone(),
         })
     }
 

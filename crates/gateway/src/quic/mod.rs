@@ -5,6 +5,7 @@ pub mod controller;
 pub mod fec;
 pub mod flight;
 pub mod knock;
+pub mod narrow;
 pub mod socket;
 pub mod tls;
 
@@ -58,10 +59,14 @@ pub enum EndpointError {
     Handshake(SocketAddr, noq::ConnectionError),
     /// Nobody answered in time.
     #[error(
-        "{0} does not answer; is the far gateway running, does UDP pass, and is its key still \
-         the one in peer.key? (a gateway is silent towards those who do not know its key)"
+        "{0} does not answer; is the far gateway running, do UDP datagrams of 1200 bytes pass \
+         (an MTU of 1228, with IPv6 1248), and is its key still the one in peer.key, {1}? \
+         (a gateway is silent towards those who do not know its key)"
     )]
-    Silent(SocketAddr),
+    Silent(SocketAddr, PublicKey),
+    /// A dialer went away in the middle of it.
+    #[error("{0} did not complete its handshake")]
+    Unfinished(SocketAddr),
     /// The other side proved no key, or one that is not pinned.
     #[error("{0} presented no pinned key")]
     Stranger(SocketAddr),
@@ -169,7 +174,7 @@ impl Endpoint {
         match tokio::time::timeout(timeout, connecting).await {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => Err(EndpointError::Handshake(address, error)),
-            Err(_) => Err(EndpointError::Silent(address)),
+            Err(_) => Err(EndpointError::Silent(address, peer)),
         }
     }
 
@@ -190,7 +195,7 @@ impl Endpoint {
         };
         let connection = match tokio::time::timeout(timeout, handshake).await {
             Ok(result) => result.map_err(|error| EndpointError::Handshake(address, error))?,
-            Err(_) => return Err(EndpointError::Silent(address)),
+            Err(_) => return Err(EndpointError::Unfinished(address)),
         };
         match tls::peer_key(&connection) {
             Some(key) => Ok((connection, key)),

@@ -1,8 +1,8 @@
 //! TLS 1.3 with raw public keys (RFC 7250): each side presents its Ed25519
 //! key and accepts only keys an operator pinned. No certificates, no clock.
 
-use std::collections::HashSet;
-use std::sync::{Arc, RwLock};
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, RwLock};
 
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -20,24 +20,50 @@ use rustls::{
 };
 
 use crate::keys::{PrivateKey, PublicKey};
+use crate::lock::lock;
 
 /// ALPN of the peer protocol. Frame versions are negotiated inside it.
 const ALPN: &[u8] = b"farhaul";
 
 /// The keys that may complete a handshake with us; replaced at reload.
 #[derive(Debug, Default)]
-pub struct PinnedKeys(RwLock<HashSet<PublicKey>>);
+pub struct PinnedKeys {
+    keys: RwLock<HashSet<PublicKey>>,
+    /// Presented and not known, until somebody asks; TLS passes no more on
+    /// than that it refused.
+    refused: Mutex<VecDeque<PublicKey>>,
+}
+
+/// Refused keys remembered at most: one for each handshake under way.
+const REFUSED_MAX: usize = 64;
 
 impl PinnedKeys {
     /// Replaces the whole set. Connections that already stand are not touched.
     pub fn replace(&self, keys: impl IntoIterator<Item = PublicKey>) {
-        let mut set = self.0.write().unwrap_or_else(|poison| poison.into_inner());
+        let mut set = self
+            .keys
+            .write()
+            .unwrap_or_else(|poison| poison.into_inner());
         *set = keys.into_iter().collect();
     }
 
     fn contains(&self, key: &PublicKey) -> bool {
-        let set = self.0.read().unwrap_or_else(|poison| poison.into_inner());
+        let set = self
+            .keys
+            .read()
+            .unwrap_or_else(|poison| poison.into_inner());
         set.contains(key)
+    }
+
+    fn refuse(&self, key: PublicKey) {
+        let mut refused = lock(&self.refused);
+        refused.truncate(REFUSED_MAX - 1);
+        refused.push_front(key);
+    }
+
+    /// The key that was refused last, if nobody has asked for it yet.
+    pub fn take_refused(&self) -> Option<PublicKey> {
+        lock(&self.refused).pop_front()
     }
 }
 
@@ -119,7 +145,13 @@ impl PinnedVerifier {
         let refused = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
         let key = PublicKey::from_spki_der(spki.as_ref()).map_err(|_| refused.clone())?;
         let known = match &self.pinned {
-            Accepted::Any(keys) => keys.contains(&key),
+            Accepted::Any(keys) => {
+                let known = keys.contains(&key);
+                if !known {
+                    keys.refuse(key);
+                }
+                known
+            }
             Accepted::One(pinned) => *pinned == key,
         };
         if known { Ok(()) } else { Err(refused) }

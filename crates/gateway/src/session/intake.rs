@@ -5,12 +5,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use farhaul_tunnel::FRAME_BYTES_HARD_MAX;
-use noq::{ConnectionError, TransportErrorCode};
+use noq::{ConnectionError, TransportErrorCode, VarInt};
 
 use super::{Session, SessionEnd};
 
 /// The TLS alert (RFC 8446 section 6) of a verifier that does not know the key.
 const ACCESS_DENIED: u8 = 49;
+
+/// With this application error code a peer says that the path has become too
+/// narrow; every other close is a good-bye.
+pub(super) const NARROW_CODE: u32 = 1;
 
 pub(super) async fn run(session: Arc<Session>) {
     loop {
@@ -54,6 +58,11 @@ pub(super) fn end_of(error: ConnectionError) -> SessionEnd {
             if close.error_code == TransportErrorCode::crypto(ACCESS_DENIED) =>
         {
             SessionEnd::KeyRefused
+        }
+        ConnectionError::ApplicationClosed(close)
+            if close.error_code == VarInt::from_u32(NARROW_CODE) =>
+        {
+            SessionEnd::Narrow
         }
         ConnectionError::ApplicationClosed(close) => {
             SessionEnd::PeerClosed(String::from_utf8_lossy(&close.reason).into_owned())

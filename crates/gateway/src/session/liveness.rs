@@ -21,6 +21,12 @@
 //! | 10 % | 900 ms | 15 | 2e-7  |
 //! | 5 %  | 600 ms | 21 | 4e-18 |
 //!
+//! A peer that is heard may still be out of reach: nothing of ours arrives any
+//! more, or nothing that is large enough to carry data. Where the QUIC stack
+//! can tell that it is the size, the tunnel is ended (`quic/narrow.rs`). Where
+//! a full congestion window keeps it from sending anything small, all that
+//! shows is that nothing is acknowledged: that counts as silence.
+//!
 //! Where round trips exceed 0.9 s `tunnel.dead_after` should be longer than
 //! its default by what they do.
 
@@ -30,7 +36,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::Session;
+use super::{Session, SessionEnd};
+use crate::quic::flight::Flight;
 
 /// Looks, and pings, per `keep_alive`.
 const LOOKS: u32 = 14;
@@ -42,6 +49,8 @@ const SPACING_MAX: Duration = Duration::from_millis(200);
 /// A pause of our own process is not the peer's silence: what a look comes
 /// late by counts only up to this.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Fewer packets without an answer are lost by chance.
+const UNANSWERED_MIN: u64 = 4;
 /// After so many `keep_alive`s of silence pings are as rare as before.
 const CLOSE_PINGS: u32 = 10;
 
@@ -54,12 +63,31 @@ pub(super) async fn run(session: Arc<Session>) {
     let mut tick = interval(spacing(session.keep_alive));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut watch = Watch::new(session.keep_alive, Instant::now());
+    let mut answers = Answers::new(Instant::now());
+    let mut flight = None;
+    let mut looks: u32 = 0;
     while !session.is_over() {
         tick.tick().await;
+        if looks.is_multiple_of(LOOKS) {
+            // A path to another address has another one.
+            flight = Flight::of(&session.connection);
+        }
+        looks = looks.wrapping_add(1);
+        if flight.as_ref().is_some_and(|flight| flight.is_narrow()) {
+            return session.close(SessionEnd::Narrow);
+        }
         let wire = session.connection.stats();
         let is_due = watch.look(Instant::now(), wire.udp_rx.datagrams, wire.udp_tx.datagrams);
-        let silent = u64::try_from(watch.silent.as_millis()).unwrap_or(u64::MAX);
-        session.silent_ms.store(silent, Ordering::Relaxed);
+        let unanswered = match &flight {
+            Some(flight) => answers.look(Instant::now(), Sent::of(flight)),
+            None => Duration::ZERO,
+        };
+        session
+            .silent_ms
+            .store(ms(watch.silent.max(unanswered)), Ordering::Relaxed);
+        session
+            .unanswered_ms
+            .store(ms(unanswered), Ordering::Relaxed);
         if is_due && let Some(path) = session.connection.path(noq::PathId::ZERO) {
             // Fails only on a path that is closed: the tunnel ends then.
             let _ = path.ping();
@@ -67,8 +95,65 @@ pub(super) async fn run(session: Arc<Session>) {
     }
 }
 
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn spacing(keep_alive: Duration) -> Duration {
     (keep_alive / LOOKS).clamp(SPACING_MIN, SPACING_MAX)
+}
+
+/// How long nothing was acknowledged while something was on its way.
+#[derive(Debug)]
+struct Answers {
+    looked: Instant,
+    acknowledged: u64,
+    sent: u64,
+    unanswered: Duration,
+}
+
+/// What became of the packets sent so far.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    packets: u64,
+    acknowledged: u64,
+    in_flight_bytes: u64,
+}
+
+impl Sent {
+    fn of(flight: &Flight) -> Self {
+        Self {
+            packets: flight.sent_packets(),
+            acknowledged: flight.acknowledged_packets(),
+            in_flight_bytes: flight.in_flight_bytes(),
+        }
+    }
+}
+
+impl Answers {
+    fn new(now: Instant) -> Self {
+        Self {
+            looked: now,
+            acknowledged: 0,
+            sent: 0,
+            unanswered: Duration::ZERO,
+        }
+    }
+
+    fn look(&mut self, now: Instant, sent: Sent) -> Duration {
+        let passed = now.saturating_duration_since(self.looked).min(PAUSE_MAX);
+        self.looked = now;
+        if sent.acknowledged != self.acknowledged || sent.in_flight_bytes == 0 {
+            (self.acknowledged, self.sent) = (sent.acknowledged, sent.packets);
+            self.unanswered = Duration::ZERO;
+            return Duration::ZERO;
+        }
+        self.unanswered += passed;
+        match sent.packets.saturating_sub(self.sent) < UNANSWERED_MIN {
+            true => Duration::ZERO,
+            false => self.unanswered,
+        }
+    }
 }
 
 /// How long nothing was received and nothing sent.
@@ -195,5 +280,25 @@ mod tests {
             }
         }
         assert!(pings < 230, "{pings} pings in 70 s of silence");
+    }
+
+    #[test]
+    fn what_is_sent_and_never_acknowledged_counts_as_silence() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let sent = |packets: u64, acknowledged: u64| Sent {
+            packets,
+            acknowledged,
+            in_flight_bytes: (packets - acknowledged) * 1200,
+        };
+        let mut answers = Answers::new(start);
+        assert_eq!(answers.look(at(5000), sent(7, 7)), Duration::ZERO, "idle");
+        assert_eq!(answers.look(at(5400), sent(10, 7)), Duration::ZERO, "few");
+        let waited = answers.look(at(5800), sent(11, 7));
+        assert_eq!(waited, Duration::from_millis(800));
+        // Our own pause is not the peer's.
+        let waited = answers.look(at(9800), sent(11, 7));
+        assert_eq!(waited, Duration::from_millis(1300));
+        assert_eq!(answers.look(at(9850), sent(12, 8)), Duration::ZERO);
     }
 }

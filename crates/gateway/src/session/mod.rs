@@ -44,6 +44,8 @@ pub enum SessionEnd {
     PeerClosed(String),
     /// We said good-bye.
     Closed,
+    /// The path no longer carries the datagrams that QUIC needs.
+    Narrow,
     /// The peer knows another key than ours.
     KeyRefused,
     /// The peer broke the protocol or speaks another version.
@@ -56,7 +58,9 @@ impl SessionEnd {
         match self {
             SessionEnd::Lost => ResetCode::TunnelLost,
             SessionEnd::PeerRestarted => ResetCode::PeerRestarted,
-            SessionEnd::PeerClosed(_) | SessionEnd::KeyRefused => ResetCode::TunnelLost,
+            SessionEnd::PeerClosed(_) | SessionEnd::Narrow | SessionEnd::KeyRefused => {
+                ResetCode::TunnelLost
+            }
             SessionEnd::Closed => ResetCode::Admin,
             SessionEnd::Protocol(_) => ResetCode::Protocol,
         }
@@ -71,9 +75,13 @@ impl fmt::Display for SessionEnd {
             SessionEnd::PeerRestarted => f.write_str("it has restarted"),
             SessionEnd::PeerClosed(why) => write!(f, "it said good-bye ({why})"),
             SessionEnd::Closed => f.write_str("closed by this gateway"),
+            SessionEnd::Narrow => f.write_str(
+                "datagrams of 1200 bytes do not pass any more, and QUIC needs them; some link on \
+                 the way has an MTU below 1228 (IPv6: 1248)",
+            ),
             SessionEnd::KeyRefused => f.write_str(
-                "it does not accept this gateway's key; its [[peer]] block for this site must \
-                 name the key that `farhaul status` shows here",
+                "it does not accept this gateway's key, which its [[peer]] block for this site must \
+                 name",
             ),
             SessionEnd::Protocol(what) => write!(f, "protocol error: {what}"),
         }
@@ -125,6 +133,7 @@ pub struct Session {
     started: Instant,
     keep_alive: Duration,
     silent_ms: AtomicU64,
+    unanswered_ms: AtomicU64,
 }
 
 /// What a tunnel is made of.
@@ -176,6 +185,7 @@ impl Session {
             started: Instant::now(),
             keep_alive: parts.keep_alive,
             silent_ms: AtomicU64::new(0),
+            unanswered_ms: AtomicU64::new(0),
         });
         tokio::spawn(pump::run(session.clone()));
         tokio::spawn(intake::run(session.clone()));
@@ -240,7 +250,13 @@ impl Session {
         self.peer_draining.load(Ordering::Relaxed)
     }
 
-    /// How long the peer has been silent.
+    /// How long the peer has acknowledged nothing, although it is heard and
+    /// something is on its way.
+    pub fn unanswered(&self) -> Duration {
+        Duration::from_millis(self.unanswered_ms.load(Ordering::Relaxed))
+    }
+
+    /// How long the peer has been silent, or has left everything unanswered.
     pub fn silence(&self) -> Duration {
         Duration::from_millis(self.silent_ms.load(Ordering::Relaxed))
     }
@@ -282,11 +298,16 @@ impl Session {
             SessionEnd::Closed => "closing".to_owned(),
             SessionEnd::Lost => "lost".to_owned(),
             SessionEnd::PeerRestarted => "peer restarted".to_owned(),
+            SessionEnd::Narrow => "path too narrow".to_owned(),
             SessionEnd::KeyRefused => "key refused".to_owned(),
+        };
+        let code = match &end {
+            SessionEnd::Narrow => intake::NARROW_CODE,
+            _ => 0,
         };
         self.finish(end);
         self.connection
-            .close(noq::VarInt::from_u32(0), reason.as_bytes());
+            .close(noq::VarInt::from_u32(code), reason.as_bytes());
     }
 
     /// What a flow counts as at present in the direction we send.
