@@ -1,6 +1,7 @@
 //! The gateway ends, hangs or is tampered with: traffic flows, nothing stays.
 
 use std::io::{ErrorKind, Read};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
@@ -82,13 +83,16 @@ fn killed_while_opening() {
     let place = Place::new();
     place.serve(&ALL);
     let before = place.residue();
+    // A SYN that was let through to a listener which dies at that instant is lost like any packet,
+    // and comes again after a second: one in some thousand.
+    let lost = AtomicUsize::new(0);
     for round in 0..8 {
         let gateway = place.gateway("");
         let start = Instant::now();
         // Openings spread over the moment of death, and one that is held
         // since before it and would never have been decided.
         std::thread::scope(|scope| {
-            let place = &place;
+            let (place, lost) = (&place, &lost);
             for delay_ms in 0..10 {
                 let port = if delay_ms == 0 { UNDECIDED } else { RELAY };
                 scope.spawn(move || {
@@ -97,7 +101,11 @@ fn killed_while_opening() {
                     let opened = place.greeted(v4(port), SECOND * 3);
                     let reset = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
                     match opened {
-                        Ok(greeted) => assert!(greeted.took < SECOND, "{:?}", greeted.took),
+                        Ok(greeted) if greeted.took < SECOND => {}
+                        Ok(greeted) if greeted.took < SECOND * 3 / 2 => {
+                            lost.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Ok(greeted) => panic!("direct after {:?}", greeted.took),
                         Err(error) => assert!(reset.contains(&error.kind()), "{error}"),
                     }
                 });
@@ -110,6 +118,8 @@ fn killed_while_opening() {
             place.residue() == before
         });
     }
+    let lost = lost.into_inner();
+    assert!(lost <= 1, "{lost} of 80 openings waited for a second SYN");
 }
 
 fn sigstop() {
