@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use crate::source::Noise;
+
 /// Two versions of the same thing.
 pub struct Pair {
     /// Short stable name.
@@ -37,27 +39,6 @@ pub fn pair(name: &'static str, folder: &Path) -> std::io::Result<Pair> {
         first,
         second,
     })
-}
-
-/// Numbers that look random (splitmix64).
-pub struct Noise(u64);
-
-impl Noise {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^ (word >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
 }
 
 const BYTES: usize = 210_000_000;

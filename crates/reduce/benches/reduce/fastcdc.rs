@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use farhaul_reduce::{Codec, Compressor, Plain};
+use farhaul_reduce::Codec;
+
+use crate::passes::compress;
 
 const BYTES_MIN: usize = 2 << 10;
 const BYTES_NORMAL: usize = 8 << 10;
@@ -32,20 +34,7 @@ impl Chunks {
                 new.extend_from_slice(chunk);
             }
         }
-        let mut compressor = Compressor::new();
-        for payload in new.chunks(256 << 10) {
-            let frame = Plain {
-                flow: 0,
-                place: None,
-                length: payload.len(),
-                token_bytes: 0,
-                payload: payload.to_vec(),
-                hash: 0,
-            };
-            let mut sealed = Vec::new();
-            frame.seal(codec, &mut compressor, &mut sealed);
-            wire += sealed.len() as u64;
-        }
+        wire += compress(&new, codec).0 as u64;
         (wire, new.len() as u64)
     }
 }
@@ -68,6 +57,6 @@ fn cut(gear: &[u64; 256], input: &[u8]) -> usize {
 }
 
 fn gear() -> [u64; 256] {
-    let mut noise = crate::corpora::Noise::new(256);
+    let mut noise = crate::source::Noise::new(256);
     std::array::from_fn(|_| noise.next())
 }

@@ -12,6 +12,8 @@ mod corpora;
 mod fastcdc;
 mod passes;
 mod reference;
+#[path = "../../tests/source/mod.rs"]
+mod source;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
