@@ -49,7 +49,8 @@ enum Admitted {
     /// The far side is connected already.
     Connected(FlowHandle, Announced),
     /// The destination is known to be up: connect when the client has sent.
-    Early(Route),
+    /// Its place is taken already, or more would be let through than fit.
+    Early(Route, Entry),
 }
 
 /// SYNs let through whose connection has not arrived yet.
@@ -81,8 +82,13 @@ impl Gateway {
         // A peer that may be gone is asked, however well the server is known.
         let is_known_up = lock(&self.known_up).contains(Instant::now(), attempt.destination);
         if is_known_up && route.session.is_lively() {
-            self.expect(attempt, Admitted::Early(route));
-            return Verdict::Proxy;
+            return match self.enter(&route) {
+                Ok(entry) => {
+                    self.expect(attempt, Admitted::Early(route, entry));
+                    Verdict::Proxy
+                }
+                Err(_) => self.direct(attempt, Reason::Overload),
+            };
         }
         match self.open(&route).await {
             Ok((flow, entry)) => {
@@ -107,12 +113,14 @@ impl Gateway {
         let admitted = lock(&self.pending).waiting.remove(&key);
         let opened = match admitted {
             Some((_, Admitted::Connected(flow, entry))) => Ok((flow, entry)),
-            Some((_, Admitted::Early(route))) => self.open_on_trust(&route),
+            Some((_, Admitted::Early(route, entry))) => self.open_on_trust(&route, entry),
             // Let through by an earlier process or given up too soon.
             None => {
                 let target = Target::Address(attempt.destination);
                 match self.way(attempt.client, &target, attempt.dscp, ClientAddress::Keep) {
-                    Way::Tunnel(route) => self.open_on_trust(&route),
+                    Way::Tunnel(route) => self
+                        .enter(&route)
+                        .and_then(|entry| self.open_on_trust(&route, entry)),
                     Way::Direct(reason) => Err(Unopened::Direct(reason)),
                 }
             }
@@ -250,7 +258,8 @@ impl Gateway {
         self: &Arc<Self>,
         route: &Route,
     ) -> Result<(FlowHandle, Announced), Unopened> {
-        let (flow, entry) = self.open_early(route)?;
+        let entry = self.enter(route)?;
+        let flow = open_early(route)?;
         let tunnel = self.config().tunnel.clone();
         let outcome = tokio::select! {
             outcome = flow.opened() => outcome,
@@ -273,13 +282,17 @@ impl Gateway {
     }
 
     /// Opens a flow for a client that was accepted already.
-    fn open_on_trust(self: &Arc<Self>, route: &Route) -> Result<(FlowHandle, Announced), Unopened> {
-        let (flow, entry) = self.open_early(route)?;
+    fn open_on_trust(
+        self: &Arc<Self>,
+        route: &Route,
+        entry: Entry,
+    ) -> Result<(FlowHandle, Announced), Unopened> {
+        let flow = open_early(route)?;
         Ok((flow, self.announced(entry)))
     }
 
-    /// Opens a flow without waiting: the first bytes ride with the open.
-    fn open_early(&self, route: &Route) -> Result<(FlowHandle, Entry), Unopened> {
+    /// Takes a place among the flows.
+    fn enter(&self, route: &Route) -> Result<Entry, Unopened> {
         let info = FlowInfo {
             peer: route.peer.clone(),
             client: route.request.client,
@@ -289,16 +302,18 @@ impl Gateway {
             reason: Reason::Optimised,
             facing: Facing::Client,
         };
-        let entry = self
-            .flows
+        self.flows
             .enter(info)
-            .map_err(|_| Unopened::Direct(Reason::Overload))?;
-        let flow = route
-            .session
-            .open(route.request.clone())
-            .map_err(|_| Unopened::Direct(Reason::Overload))?;
-        Ok((flow, entry))
+            .map_err(|_| Unopened::Direct(Reason::Overload))
     }
+}
+
+/// Opens a flow without waiting: the first bytes ride with the open.
+fn open_early(route: &Route) -> Result<FlowHandle, Unopened> {
+    route
+        .session
+        .open(route.request.clone())
+        .map_err(|_| Unopened::Direct(Reason::Overload))
 }
 
 /// Why a flow was not opened.
