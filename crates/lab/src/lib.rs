@@ -4,11 +4,12 @@
 //! whatever happens; [`netns`] enters them; [`process`] names processes safely.
 //! [`topology`] lays out client, gateways, link and server; [`deployment`] runs
 //! them, [`gateways`] adds the pair. [`emulate`] is the link itself, on real
-//! packets; [`calibrate`] measures it. [`demo`] is the first use of all of it,
+//! packets; [`calibrate`] measures it, with processors kept [`awake`]. [`demo`] is the first use of all of it,
 //! [`live`] the tunnel beside the kernel's own controllers; [`probe`] is the
 //! circuit tester.
 //! Results are a [`measurement`] for programs and a [`table`] for people.
 
+pub mod awake;
 pub mod calibrate;
 pub mod demo;
 pub mod deployment;

@@ -22,12 +22,14 @@ pub mod rate;
 mod reference;
 mod report;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
+use crate::awake::Awake;
 use crate::demo::progress::Progress;
 use crate::deployment::{Lab, require_program};
 use crate::error::LabError;
@@ -101,10 +103,11 @@ pub fn run(options: &CalibrateOptions) -> Result<Measurement, LabError> {
         .into_iter()
         .filter(|part| options.only.is_none_or(|only| only == *part));
     let stages = parts.clone().map(Part::stages).sum();
+    let awake = Awake::keep();
     let mut bench = Bench {
         options,
         progress: Progress::new(stages),
-        document: Measurement::new("calibrate", plan(options), options.seed),
+        document: Measurement::new("calibrate", plan(options, &awake), options.seed),
         runs: 0,
         worst_lateness: None,
     };
@@ -119,16 +122,20 @@ pub fn run(options: &CalibrateOptions) -> Result<Measurement, LabError> {
     Ok(bench.document)
 }
 
-fn plan(options: &CalibrateOptions) -> String {
+fn plan(options: &CalibrateOptions, awake: &io::Result<Awake>) -> String {
     let length = if options.is_quick {
         "quick: too short for the targets"
     } else {
         "full"
     };
+    let sleep = match awake {
+        Ok(_) => "Processors were kept awake (/dev/cpu_dma_latency).".to_owned(),
+        Err(error) => format!("Processors slept between packets ({error})."),
+    };
     format!(
         "Two hosts and the emulator in network namespaces ({length}). Rate: iperf3 goodput at the receiver, UDP 3 % above \
          the rate and TCP cubic, from its sixth second on. Delay: ping, and captures on both hosts. Loss: numbered UDP \
-         packets counted at the receiver, exact 99 % binomial interval. Rates count Ethernet frames without preamble and FCS."
+         packets counted at the receiver, exact 99 % binomial interval. Rates count Ethernet frames without preamble and FCS. {sleep}"
     )
 }
 

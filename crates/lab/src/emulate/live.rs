@@ -21,6 +21,7 @@ use super::packet_socket::{Receiver, Sender};
 use super::pcap::{Capture, Tap};
 use super::realtime;
 use super::stats::{DirectionStats, LinkStats};
+use crate::awake::Awake;
 
 /// How long a packet thread may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -47,6 +48,8 @@ pub struct LinkOptions {
     pub state_folder: PathBuf,
     /// A thread for each direction instead of one for both.
     pub two_threads: bool,
+    /// Processors do not sleep meanwhile: departures are more punctual.
+    pub is_awake: bool,
 }
 
 impl LinkOptions {
@@ -61,6 +64,7 @@ impl LinkOptions {
             pcap_b: None,
             state_folder: PathBuf::from(super::STATE_FOLDER),
             two_threads: false,
+            is_awake: false,
         }
     }
 }
@@ -85,6 +89,7 @@ pub struct LiveLink {
     pcap_drops_base: u64,
     claims: Vec<Claim>,
     real_time: bool,
+    _awake: Option<Awake>,
     start_ns: u64,
 }
 
@@ -136,6 +141,11 @@ impl LiveLink {
         } else {
             vec![vec![forward, backward]]
         };
+        let awake = options.is_awake.then(Awake::keep).and_then(|kept| {
+            let say =
+                |error| sender.notice(format!("processors may sleep between packets: {error}"));
+            kept.map_err(say).ok()
+        });
         let (threads, real_time) = start_threads(workers, &sender)?;
         Ok(Self {
             profile: options.profile.clone(),
@@ -149,6 +159,7 @@ impl LiveLink {
             pcap_drops_base: 0,
             claims: vec![claim_a, claim_b],
             real_time,
+            _awake: awake,
             start_ns: Clock.monotonic_ns(),
         })
     }
