@@ -10,6 +10,8 @@ use super::datagram_flow::FlowPlan;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Got {
     pub(crate) sequence: u32,
+    /// Dropped by the receiving socket until then.
+    pub(crate) dropped: u32,
     /// In the sender's clock.
     pub(crate) sent_ns: u64,
     /// In ours.
@@ -41,6 +43,9 @@ pub struct FlowCount {
     /// Dropped by the receiving host, whose program did not keep up: no fault
     /// of the circuit.
     pub dropped_by_host: u64,
+    /// Where the receiving program was too slow to read everything in time: only
+    /// so many datagrams from the first one on can be judged.
+    pub read_until: Option<u64>,
     /// Stretches of missing datagrams between ones that arrived.
     pub loss_events: u64,
     /// Beyond the fastest one's delay.
@@ -49,11 +54,16 @@ pub struct FlowCount {
     pub jitter_us: f64,
     /// Payload rate once the flow had run for a quarter of its time, bit/s.
     pub steady_bit_per_s: Option<f64>,
+    /// Payload rate at which the datagrams left, by the sender's clock, bit/s.
+    pub offered_bit_per_s: Option<f64>,
     /// Payload rate at which neighbours at the beginning of trains came: the
     /// slowest line on the way, bit/s.
     pub line_bit_per_s: Option<f64>,
     /// Datagrams of a train that arrived before the first that did not, median.
     pub train_whole: Option<u32>,
+    /// The same without those that the line carried while the train was being
+    /// sent, median: how many the way holds.
+    pub train_held: Option<u32>,
     /// Datagrams of a train that arrived, median.
     pub train_arrived: Option<u32>,
 }
@@ -63,9 +73,13 @@ pub struct FlowCount {
 const LINE_PLACES: u32 = 9;
 
 impl FlowCount {
-    pub(crate) fn of(plan: &FlowPlan, got: &[Got], dropped_by_host: u64) -> Self {
+    /// `is_cut_off`: the reader was stopped while datagrams were waiting for it.
+    pub(crate) fn of(plan: &FlowPlan, got: &[Got], dropped_by_host: u64, is_cut_off: bool) -> Self {
+        let highest = got.iter().map(|one| u64::from(one.sequence) + 1).max();
         let mut count = Self {
             dropped_by_host,
+            read_until: highest.filter(|_| is_cut_off),
+            offered_bit_per_s: offered(plan, got),
             ..Self::default()
         };
         let seen = count.order(plan, got);
@@ -78,6 +92,7 @@ impl FlowCount {
         if plan.train_datagrams > 1 {
             count.line_bit_per_s = line(plan, got);
             count.trains(plan, &seen);
+            count.train_held = held(plan, got, count.line_bit_per_s);
         }
         count
     }
@@ -158,8 +173,47 @@ fn steady(plan: &FlowPlan, got: &[Got]) -> Option<f64> {
         .map(|one| one.at_ns)
         .filter(|at| *at >= from)
         .min()?;
-    let bytes = counted.checked_sub(1)? as f64 * f64::from(plan.payload_bytes);
+    // What the host dropped had come over the circuit all the same.
+    let drops = || {
+        let late = got.iter().filter(|one| one.at_ns >= from);
+        late.map(|one| one.dropped)
+    };
+    let dropped = drops().max()?.saturating_sub(drops().min()?);
+    let datagrams = counted.checked_sub(1)? as f64 + f64::from(dropped);
+    let bytes = datagrams * f64::from(plan.payload_bytes);
     bit_per_s(bytes, last - beginning)
+}
+
+/// From the first to the last that came, as the sender's clock has it.
+fn offered(plan: &FlowPlan, got: &[Got]) -> Option<f64> {
+    let first = got.iter().min_by_key(|one| one.sequence)?;
+    let last = got.iter().max_by_key(|one| one.sequence)?;
+    let datagrams = f64::from(last.sequence - first.sequence);
+    let ns = last.sent_ns.checked_sub(first.sent_ns)?;
+    bit_per_s(datagrams * f64::from(plan.payload_bytes), ns)
+}
+
+/// How many datagrams of a train the way holds when it loses the next one.
+fn held(plan: &FlowPlan, got: &[Got], line_bit_per_s: Option<f64>) -> Option<u32> {
+    let length = plan.train_datagrams.max(1);
+    let one_ns = f64::from(plan.payload_bytes) * 8e9 / line_bit_per_s.filter(|rate| *rate > 0.0)?;
+    let of_train = |train: &[Got]| {
+        let begin = train.first()?;
+        let whole = || {
+            let expected = begin.sequence..;
+            let pairs = train.iter().zip(expected);
+            pairs.take_while(|(one, expected)| one.sequence == *expected)
+        };
+        let count = u32::try_from(whole().count()).ok()?;
+        if begin.sequence % length != 0 || count == length {
+            return Some(if count == length { length } else { 0 });
+        }
+        let sending_ns = whole().last()?.0.sent_ns.saturating_sub(begin.sent_ns);
+        let carried = (sending_ns as f64 / one_ns) as u32;
+        Some(count - carried.min(count - 1))
+    };
+    let trains = got.chunk_by(|a, b| a.sequence / length == b.sequence / length);
+    median(trains.filter_map(of_train).collect())
 }
 
 /// Pace of the whole beginning of a train, median of the trains. Over several
@@ -206,6 +260,7 @@ mod tests {
         let sent_ns = u64::from(sequence) * 1_000_000;
         Got {
             sequence,
+            dropped: 0,
             sent_ns,
             at_ns: at_ns + 77_000_000_000,
         }
@@ -214,7 +269,7 @@ mod tests {
     #[test]
     fn loss_order_and_duplicates_are_told_apart() {
         let arrivals = [0, 1, 4, 3, 3, 9].map(|n: u32| got(n, u64::from(n) * 1_000_000));
-        let count = FlowCount::of(&plan(10, 1), &arrivals, 2);
+        let count = FlowCount::of(&plan(10, 1), &arrivals, 2, false);
         assert_eq!((count.received, count.duplicates), (5, 1));
         assert_eq!((count.reordered, count.reorder_places_max), (1, 1));
         assert_eq!((count.loss_events, count.dropped_by_host), (2, 2));
@@ -225,7 +280,7 @@ mod tests {
         let arrivals: Vec<Got> = (0..100)
             .map(|n| got(n, u64::from(n) * 1_000_000 + u64::from(n) * 10_000))
             .collect();
-        let count = FlowCount::of(&plan(100, 1), &arrivals, 0);
+        let count = FlowCount::of(&plan(100, 1), &arrivals, 0, false);
         assert_eq!((count.delays.p50_us, count.delays.max_us), (490, 990));
         assert!((count.jitter_us - 10.0).abs() < 0.1, "{}", count.jitter_us);
         // 1010 us apart.
@@ -240,7 +295,7 @@ mod tests {
             .filter(|n| *n < 10 || n % 5 == 0)
             .map(|n| got(n, u64::from(n) * 100_000))
             .collect();
-        let count = FlowCount::of(&plan(1, 40), &arrivals, 0);
+        let count = FlowCount::of(&plan(1, 40), &arrivals, 0, false);
         assert_eq!(count.line_bit_per_s, Some(80e6));
         assert_eq!(
             (count.train_whole, count.train_arrived),
@@ -249,14 +304,50 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_that_was_held_up_changes_neither_rate_nor_loss() {
+        // Every datagram came 1 ms after the one before; the socket kept every
+        // second one, and the reader got as far as half of them.
+        let kept: Vec<Got> = (0..50_u32)
+            .map(|n| Got {
+                dropped: n,
+                ..got(2 * n, u64::from(n) * 2_000_000)
+            })
+            .collect();
+        let count = FlowCount::of(&plan(200, 1), &kept, 49, true);
+        assert_eq!(count.read_until, Some(99));
+        assert!((count.steady_bit_per_s.unwrap() - 8e6).abs() < 1.0);
+        assert!((count.offered_bit_per_s.unwrap() - 8e6).abs() < 1.0);
+        let way = crate::probe::observe::FlowWay::from((200, count));
+        assert_eq!((way.judged(), way.lost), (99, 0));
+    }
+
+    #[test]
+    fn what_the_line_carried_meanwhile_was_not_held() {
+        // A line of 100 us for each and a queue of ten, from a sender that
+        // needs 50 us for each: twenty pass before the first is lost.
+        let arrivals: Vec<Got> = (0..40_u32)
+            .filter(|n| *n < 20 || n % 2 == 0)
+            .map(|n| Got {
+                sent_ns: u64::from(n) * 50_000,
+                ..got(n, u64::from(n.min(20) + n.saturating_sub(20) / 2) * 100_000)
+            })
+            .collect();
+        let count = FlowCount::of(&plan(1, 40), &arrivals, 0, false);
+        assert_eq!((count.train_whole, count.train_held), (Some(21), Some(11)));
+        let whole: Vec<Got> = (0..40).map(|n| got(n, u64::from(n) * 100_000)).collect();
+        let count = FlowCount::of(&plan(1, 40), &whole, 0, false);
+        assert_eq!(count.train_held, Some(40));
+    }
+
+    #[test]
     fn nothing_and_nonsense_give_no_figures() {
-        let none = FlowCount::of(&plan(10, 2), &[], 0);
+        let none = FlowCount::of(&plan(10, 2), &[], 0, false);
         assert_eq!(
             (none.received, none.steady_bit_per_s, none.line_bit_per_s),
             (0, None, None)
         );
         let odd = [got(u32::MAX, 0), got(5, 0), got(5, 0)];
-        let count = FlowCount::of(&plan(10, 1), &odd, 0);
+        let count = FlowCount::of(&plan(10, 1), &odd, 0, false);
         assert_eq!((count.received, count.duplicates), (1, 1));
         let json = serde_json::to_string(&count).unwrap();
         assert!(

@@ -59,6 +59,12 @@ impl FlowPlan {
         }
     }
 
+    /// Payload rate of a sender that is never late.
+    pub fn bit_per_s(&self) -> f64 {
+        let bytes = f64::from(self.train_datagrams) * f64::from(self.payload_bytes);
+        bytes * 8e9 / (self.gap_ns as f64).max(1.0)
+    }
+
     /// Datagrams in all, each way.
     pub fn datagrams(&self) -> u64 {
         u64::from(self.trains) * u64::from(self.train_datagrams)
@@ -242,19 +248,20 @@ pub(crate) fn receive_flow(
     let until_ns = now_ns() + plan.duration_max_ns() + LATE_NS;
     let mut buffer = vec![0; 65_535];
     let mut got: Vec<Got> = Vec::new();
-    let (mut last_ns, mut dropped) = (None::<u64>, 0);
+    let mut last_ns = None::<u64>;
     let start_ns = now_ns();
+    let mut is_cut_off = false;
     while (got.len() as u64) < plan.datagrams() && !stop.load(Ordering::Relaxed) {
         let now = now_ns();
-        let is_quiet =
-            last_ns.is_some_and(|last| now.saturating_sub(last) > QUIET_NS + plan.gap_ns);
-        if is_quiet || now > until_ns {
-            break;
-        }
         let Some((arrival, sender)) = socket.receive(&mut buffer)? else {
-            continue;
+            // Only an empty socket is quiet; a reader that was held up is not.
+            let is_quiet =
+                last_ns.is_some_and(|last| now.saturating_sub(last) > QUIET_NS + plan.gap_ns);
+            match is_quiet || now > until_ns {
+                true => break,
+                false => continue,
+            }
         };
-        dropped = arrival.dropped;
         let datagram = buffer.get(..arrival.length).unwrap_or_default();
         let Some(header) = Header::read(datagram, &token) else {
             continue;
@@ -265,11 +272,20 @@ pub(crate) fn receive_flow(
         last_ns = Some(now_ns());
         got.push(Got {
             sequence: header.sequence,
+            dropped: arrival.dropped,
             sent_ns: header.sent_ns,
             at_ns: arrival.at_ns.max(start_ns),
         });
+        is_cut_off = now > until_ns;
+        if is_cut_off {
+            break;
+        }
     }
-    Ok(FlowCount::of(plan, &got, u64::from(dropped)))
+    let dropped = match (is_cut_off, got.last()) {
+        (true, Some(last)) => last.dropped,
+        _ => socket.dropped()?,
+    };
+    Ok(FlowCount::of(plan, &got, u64::from(dropped), is_cut_off))
 }
 
 #[cfg(test)]

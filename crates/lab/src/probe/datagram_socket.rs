@@ -13,7 +13,7 @@ use std::time::Duration;
 use socket2::SockRef;
 
 use super::clock::arrival_ns;
-use super::socket_state::{set, set_receive_buffer};
+use super::socket_state::{receive_drops, set, set_receive_buffer};
 
 /// `IP_PMTUDISC_PROBE` of linux/in.h: do not fragment, do not believe the
 /// cached path MTU.
@@ -69,6 +69,11 @@ impl DatagramSocket {
 
     pub(crate) fn set_patience(&self, patience: Duration) -> io::Result<()> {
         self.0.set_read_timeout(Some(patience))
+    }
+
+    /// Dropped by this socket so far, also after the last datagram it kept.
+    pub(crate) fn dropped(&self) -> io::Result<u32> {
+        receive_drops(self.0.as_raw_fd())
     }
 
     /// Type of service of what is sent from now on.

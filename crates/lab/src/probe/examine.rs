@@ -148,7 +148,9 @@ fn flows(
     tell("small datagrams far below the line's rate, down");
     seen.quiet_down = Some(client.datagrams(&quiet(Direction::Down, down))?);
     tell("both ways at once");
-    let most = FlowPlan::even(Direction::Both, payload, up.min(down) * 0.7, 1.5);
+    let mut most = FlowPlan::even(Direction::Both, payload, up.min(down) * 0.7, 1.5);
+    // What a late sender makes up for in a burst is cut by any queue.
+    most.keeps_rate = false;
     seen.both_loaded = Some(client.datagrams(&most)?);
     Ok(())
 }
@@ -186,7 +188,8 @@ fn flood(direction: Direction, payload_bytes: u16, trains: &Option<FlowResult>) 
 /// allow. Never in bursts: those would fill small queues.
 fn quiet(direction: Direction, capacity_bit_per_s: f64) -> FlowPlan {
     const DATAGRAMS: f64 = 60_000.0;
-    const SECONDS_MAX: f64 = 6.0;
+    /// Enough above 5 Mbit/s; below, both ways are judged together.
+    const SECONDS_MAX: f64 = 20.0;
     const PER_SECOND_MAX: f64 = 15_000.0;
     /// With headers of IP, UDP and Ethernet.
     const FRAME_BITS: f64 = (Header::BYTES as f64 + 42.0) * 8.0;
@@ -245,4 +248,22 @@ fn rfc6349(seen: &Observations) -> Vec<Figures> {
         ))
     };
     ways.into_iter().filter_map(figures).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_ten_thousand_shows_from_5_mbit_s_on() {
+        for (capacity, datagrams_min) in
+            [(5e6, 60_000), (20e6, 60_000), (1e9, 60_000), (2e6, 25_000)]
+        {
+            let plan = quiet(Direction::Up, capacity);
+            assert!(plan.datagrams() >= datagrams_min, "{capacity}: {plan:?}");
+            assert!(plan.duration_ns() <= 20_000_000_000, "{capacity}: {plan:?}");
+            let with_frames = plan.bit_per_s() / 36.0 * 78.0;
+            assert!(with_frames <= capacity * 0.41, "{capacity}: {with_frames}");
+        }
+    }
 }

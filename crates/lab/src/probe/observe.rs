@@ -21,15 +21,22 @@ pub struct FlowWay {
 impl From<(u64, FlowCount)> for FlowWay {
     fn from((sent, count): (u64, FlowCount)) -> Self {
         let arrived = count.received.saturating_add(count.dropped_by_host);
-        let lost = sent.saturating_sub(arrived);
+        let judged = count.read_until.map_or(sent, |until| until.min(sent));
+        let lost = judged.saturating_sub(arrived);
         Self { sent, lost, count }
     }
 }
 
 impl FlowWay {
-    /// Share that was lost.
+    /// Datagrams of which it is known what became of them.
+    pub fn judged(&self) -> u64 {
+        let until = self.count.read_until;
+        until.map_or(self.sent, |until| until.min(self.sent))
+    }
+
+    /// Share of them that was lost.
     pub fn loss(&self) -> f64 {
-        self.lost as f64 / (self.sent as f64).max(1.0)
+        self.lost as f64 / (self.judged() as f64).max(1.0)
     }
 
     /// Share that came out of order.

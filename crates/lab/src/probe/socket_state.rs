@@ -243,6 +243,18 @@ pub(crate) fn path_mtu_bytes(socket: RawFd, is_v6: bool) -> io::Result<u32> {
     Ok(u32::from_ne_bytes(raw))
 }
 
+/// Datagrams a socket dropped because nobody read them.
+pub(crate) fn receive_drops(socket: RawFd) -> io::Result<u32> {
+    /// asm-generic/socket.h.
+    const SO_MEMINFO: i32 = 55;
+    const PLACE: usize = libc::SK_MEMINFO_DROPS as usize * size_of::<u32>();
+    let mut raw = [0; PLACE + 4];
+    get(socket, libc::SOL_SOCKET, SO_MEMINFO, &mut raw)?;
+    Ok(u32::from_ne_bytes(
+        raw.last_chunk().copied().unwrap_or_default(),
+    ))
+}
+
 fn get(socket: RawFd, level: i32, option: i32, raw: &mut [u8]) -> io::Result<usize> {
     let mut length = raw.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes to `raw`.

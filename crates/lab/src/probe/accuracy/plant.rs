@@ -125,8 +125,6 @@ impl Draw {
 pub fn draw(plant: Plant, seed: u64) -> Circuit {
     let mut draw = Draw::new(seed);
     let rate_mbit = match plant {
-        // One in ten thousand cannot show among few.
-        Plant::Loss001 => draw.scale(30.0, 150.0),
         Plant::CpuBound => draw.scale(80.0, 150.0),
         _ => draw.scale(10.0, 150.0),
     };

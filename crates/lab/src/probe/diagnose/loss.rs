@@ -15,33 +15,73 @@ pub(super) fn random(way: &Way<'_>) -> Option<Finding> {
     }
     let loss = quiet.loss();
     let percent = loss * 100.0;
-    let capacity = way.tcp_capacity_bit_per_s();
-    let mut evidence = vec![format!(
-        "{} of {} small datagrams lost at 40 % of the circuit's rate or less, in {} places",
-        quiet.lost, quiet.sent, quiet.count.loss_events
-    )];
-    if let Some(figures) = way.tcp().map(|tcp| tcp.figures) {
-        // Mathis et al. 1997: Reno's rate under random loss.
-        let rtt_s = way.idle_rtt_us.max(1.0) / 1e6;
-        let reno = figures.segment_bytes as f64 * 8.0 / rtt_s * (1.5 / loss).sqrt();
-        evidence.push(format!(
-            "this loss allows a Reno stream about {}",
-            mbit(reno)
-        ));
-        evidence.push(format!(
-            "TCP sent {} of {} segments again",
-            figures.retransmitted_segments, figures.data_segments
-        ));
-    }
+    let mut evidence = vec![counted(quiet, way.name())];
+    evidence.extend(reno(way, loss));
     evidence.push(way.got_of());
     Some(Finding {
         fault: Fault::Loss,
         direction: Some(way.direction),
-        sentence: format!("The circuit loses {percent:.3} % of the packets {} however little is sent", way.name()),
+        sentence: format!(
+            "The circuit loses {percent:.3} % of the packets {} however little is sent",
+            way.name()
+        ),
         evidence,
-        remedy: "ask the provider for error counters of every section (optics, radio, cabling); until it is repaired, a gateway with error correction at each end hides it".to_owned(),
-        expected_bit_per_s: capacity,
+        remedy: REMEDY.to_owned(),
+        expected_bit_per_s: way.tcp_capacity_bit_per_s(),
     })
+}
+
+/// On slow circuits too few datagrams pass in the time of a test for two of
+/// them to be lost one way; one each way is as rare an accident.
+pub(super) fn random_both_ways(up: &Way<'_>, down: &Way<'_>) -> Option<Finding> {
+    let (quiet_up, quiet_down) = (up.quiet?, down.quiet?);
+    let loss = (quiet_up.lost + quiet_down.lost) as f64
+        / ((quiet_up.judged() + quiet_down.judged()) as f64).max(1.0);
+    if quiet_up.lost != 1 || quiet_down.lost != 1 || loss < LOSS_MIN {
+        return None;
+    }
+    let percent = loss * 100.0;
+    Some(Finding {
+        fault: Fault::Loss,
+        direction: None,
+        sentence: format!(
+            "The circuit loses about {percent:.3} % of the packets both ways however little is sent"
+        ),
+        evidence: vec![
+            counted(quiet_up, up.name()),
+            counted(quiet_down, down.name()),
+        ],
+        remedy: REMEDY.to_owned(),
+        expected_bit_per_s: up.tcp_capacity_bit_per_s(),
+    })
+}
+
+const REMEDY: &str = "ask the provider for error counters of every section (optics, radio, cabling); until it is repaired, a gateway with error correction at each end hides it";
+
+fn counted(quiet: &FlowWay, name: &str) -> String {
+    format!(
+        "{} of {} small datagrams lost {name} at 40 % of the circuit's rate or less, in {} places",
+        quiet.lost,
+        quiet.judged(),
+        quiet.count.loss_events
+    )
+}
+
+/// What the loss means for TCP, and what TCP saw of it.
+fn reno(way: &Way<'_>, loss: f64) -> Vec<String> {
+    let Some(figures) = way.tcp().map(|tcp| tcp.figures) else {
+        return Vec::new();
+    };
+    // Mathis et al. 1997: Reno's rate under random loss.
+    let rtt_s = way.idle_rtt_us.max(1.0) / 1e6;
+    let reno = figures.segment_bytes as f64 * 8.0 / rtt_s * (1.5 / loss).sqrt();
+    vec![
+        format!("this loss allows a Reno stream about {}", mbit(reno)),
+        format!(
+            "TCP sent {} of {} segments again",
+            figures.retransmitted_segments, figures.data_segments
+        ),
+    ]
 }
 
 pub(super) fn duplex_mismatch(way: &Way<'_>) -> Option<Finding> {
@@ -52,7 +92,11 @@ pub(super) fn duplex_mismatch(way: &Way<'_>) -> Option<Finding> {
     // Queues too short for an even flow's small unevenness lose as well.
     let sent = way.trains?;
     let whole = sent.count.received as f64 >= sent.sent as f64 * TRAIN_WHOLE;
-    if !whole || both.loss() < LOSS_MIN || both.loss() < quiet.loss() * TIMES_QUIET {
+    if !whole
+        || !way.is_both_loaded
+        || both.loss() < LOSS_MIN
+        || both.loss() < quiet.loss() * TIMES_QUIET
+    {
         return None;
     }
     Some(Finding {

@@ -96,6 +96,9 @@ pub fn diagnose(seen: &Observations) -> Verdict {
     let mut findings: Vec<Finding> = ways.iter().flatten().flat_map(Way::faults).collect();
     findings.extend(black_hole(seen));
     findings.extend(asymmetry(&ways));
+    if let [Some(up), Some(down)] = &ways {
+        findings.extend(loss::random_both_ways(up, down));
+    }
     findings.sort_by_key(|finding| finding.fault);
     let [up, down] = &ways;
     let capacity = |way: &Option<Way<'_>>| way.as_ref()?.tcp_capacity_bit_per_s();
@@ -187,10 +190,22 @@ fn asymmetry(ways: &[Option<Way<'_>>]) -> Option<Finding> {
     };
     let (up_rate, down_rate) = (up.capacity_bit_per_s?, down.capacity_bit_per_s?);
     let (fast, slow) = (up_rate.max(down_rate), up_rate.min(down_rate));
-    if fast < slow * RATIO_MIN {
+    let (slower, faster) = if up_rate < down_rate {
+        (up, down)
+    } else {
+        (down, up)
+    };
+    // Floods are uneven; a short queue makes that a lower rate. The line's pace
+    // must differ as well, unless a policer makes the difference.
+    let is_slower_line = match (slower.line_bit_per_s, faster.line_bit_per_s) {
+        (Some(slow), Some(fast)) => fast >= slow * RATIO_MIN,
+        _ => true,
+    };
+    let is_real = is_slower_line || loss::policer(slower).is_some();
+    if fast < slow * RATIO_MIN || !is_real {
         return None;
     }
-    let slower = if up_rate < down_rate { "up" } else { "down" };
+    let slower = slower.name();
     let (up_text, down_text) = (mbit(up_rate), mbit(down_rate));
     Some(Finding {
         fault: Fault::AsymmetricRate,

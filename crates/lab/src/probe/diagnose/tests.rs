@@ -321,6 +321,115 @@ fn loss_only_with_both_directions_loaded_is_half_duplex() {
 }
 
 #[test]
+fn one_lost_each_way_is_loss_where_few_datagrams_pass() {
+    let lost = |of: u64, up: u64, down: u64| {
+        changed(|seen| {
+            let quiet = |lost| way(of, lost, FlowCount::default());
+            seen.quiet_up = flow(Direction::Up, quiet(up));
+            seen.quiet_down = flow(Direction::Down, quiet(down));
+        })
+    };
+    let verdict = lost(25_000, 1, 1);
+    assert_eq!(verdict.faults(), [Fault::Loss]);
+    assert_eq!(verdict.findings[0].direction, None);
+    assert!(
+        verdict.sentence.contains("both ways"),
+        "{}",
+        verdict.sentence
+    );
+    assert_eq!(lost(25_000, 1, 0).faults(), []);
+    // Of as many as a fast circuit carries two are too few.
+    assert_eq!(lost(60_000, 1, 1).faults(), []);
+    assert_eq!(lost(25_000, 2, 1).findings.len(), 1);
+}
+
+/// What a server with 2 % of a processor shows: TCP is slow, its thread always
+/// wants to run, and what it had not read when the test ended was not lost.
+fn starved(seen: &mut Observations) {
+    slow(seen, |figures| {
+        (figures.receiver_busy, figures.receiver_starved) = (0.99, 0.97);
+        figures.receive_window_limited = 0.9;
+    });
+    let unread = |sent: u64, read: u64, dropped: u64, pace: Option<f64>| {
+        let count = FlowCount {
+            received: read,
+            dropped_by_host: dropped,
+            read_until: Some(read + dropped),
+            offered_bit_per_s: pace,
+            ..FlowCount::default()
+        };
+        FlowWay::from((sent, count))
+    };
+    seen.quiet_up = flow(Direction::Up, unread(60_000, 21_000, 17_000, None));
+    let both = seen.both_loaded.as_mut().unwrap();
+    both.up = Some(unread(4000, 1500, 0, Some(CAPACITY)));
+}
+
+#[test]
+fn what_a_starved_reader_left_unread_is_not_lost() {
+    let verdict = changed(starved);
+    assert_eq!(verdict.faults(), [Fault::CpuBound]);
+    assert!(verdict.sentence.contains("server"), "{}", verdict.sentence);
+    // What was lost before it stopped reading is.
+    let verdict = changed(|seen| {
+        starved(seen);
+        seen.quiet_up.as_mut().unwrap().up.as_mut().unwrap().lost = 380;
+    });
+    assert_eq!(verdict.faults(), [Fault::Loss, Fault::CpuBound]);
+}
+
+#[test]
+fn bursts_of_a_starved_sender_are_no_half_duplex_and_no_lower_rate() {
+    let bursts = FlowCount {
+        offered_bit_per_s: Some(CAPACITY * 0.3),
+        ..FlowCount::default()
+    };
+    let verdict = changed(|seen| {
+        let both = seen.both_loaded.as_mut().unwrap();
+        (both.up, both.down) = (
+            Some(way(4000, 120, FlowCount::default())),
+            Some(way(1600, 200, bursts.clone())),
+        );
+        let cut = seen.flood_down.as_mut().unwrap().down.as_mut().unwrap();
+        cut.count.offered_bit_per_s = Some(CAPACITY * 0.4);
+        cut.count.steady_bit_per_s = Some(CAPACITY * 0.35);
+        slow(seen, |figures| figures.receiver_busy = 0.95);
+    });
+    assert_eq!(verdict.faults(), [Fault::CpuBound]);
+    // The same loss where both directions were loaded.
+    let verdict = changed(|seen| {
+        let both = seen.both_loaded.as_mut().unwrap();
+        both.down = Some(way(
+            4000,
+            200,
+            FlowCount {
+                offered_bit_per_s: Some(CAPACITY),
+                ..bursts
+            },
+        ));
+    });
+    assert_eq!(verdict.faults(), [Fault::DuplexMismatch]);
+}
+
+#[test]
+fn a_short_queue_of_a_fast_line_makes_no_asymmetry() {
+    // 19 of a train pass while it is being sent, of which the line carried
+    // eight meanwhile; an uneven flood fills up six tenths of it.
+    let verdict = changed(|seen| {
+        seen.flood_up = flow(Direction::Up, flood(CAPACITY * 0.6, 900));
+        let count = &mut seen.trains.as_mut().unwrap().up.as_mut().unwrap().count;
+        (count.train_whole, count.train_held) = (Some(19), Some(11));
+        slow(seen, |_| {});
+    });
+    assert_eq!(verdict.faults(), [Fault::ShallowBuffer]);
+    // Not even where its trains came whole once.
+    let verdict = changed(|seen| {
+        seen.flood_up = flow(Direction::Up, flood(CAPACITY * 0.75, 100_000));
+    });
+    assert_eq!(verdict.faults(), []);
+}
+
+#[test]
 fn a_policer_and_a_short_queue_are_told_apart_by_the_lines_pace() {
     let policed = changed(|seen| {
         seen.flood_up = flow(Direction::Up, flood(CAPACITY / 4.0, 300));

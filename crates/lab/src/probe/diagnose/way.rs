@@ -17,6 +17,8 @@ pub struct Way<'a> {
     pub(crate) flood: Option<&'a FlowWay>,
     pub(crate) quiet: Option<&'a FlowWay>,
     pub(crate) both: Option<&'a FlowWay>,
+    /// Whether both senders sent about what the test of both directions asks for.
+    pub(crate) is_both_loaded: bool,
     pub(crate) loaded: Option<&'a LoadedTcp>,
     pub(crate) sender_host: Option<&'a HostFacts>,
     pub(crate) receiver_host: Option<&'a HostFacts>,
@@ -31,6 +33,17 @@ pub struct Way<'a> {
 
 /// A flood that lost more than this filled the circuit.
 const FULL_LOSS: f64 = 0.01;
+
+/// Half of the load is enough to meet the other direction's.
+fn is_loaded(both: &FlowResult) -> bool {
+    const SHARE_MIN: f64 = 0.5;
+    let planned = both.plan.bit_per_s();
+    let is_enough = |way: &FlowWay| {
+        let offered = way.count.offered_bit_per_s;
+        offered.is_none_or(|offered| offered >= planned * SHARE_MIN)
+    };
+    [&both.up, &both.down].into_iter().flatten().all(is_enough)
+}
 
 impl<'a> Way<'a> {
     /// `None` where the direction was not looked at.
@@ -56,6 +69,7 @@ impl<'a> Way<'a> {
             flood: in_way(flood),
             quiet: in_way(quiet),
             both: in_way(&seen.both_loaded),
+            is_both_loaded: seen.both_loaded.as_ref().is_some_and(is_loaded),
             loaded: loaded.as_ref(),
             sender_host,
             receiver_host,
@@ -75,13 +89,17 @@ impl<'a> Way<'a> {
     /// pace of trains says more.
     fn capacity(&self) -> Option<f64> {
         let flood = self.flood?;
-        let read = (flood.count.received as f64).max(1.0);
-        let steady =
-            flood.count.steady_bit_per_s? * (read + flood.count.dropped_by_host as f64) / read;
-        let is_full = flood.loss() > FULL_LOSS && !self.cuts_trains();
-        match self.line_bit_per_s {
-            Some(line) if !is_full => Some(steady.max(line)),
-            _ => Some(steady),
+        let steady = flood.count.steady_bit_per_s?;
+        let Some(line) = self.line_bit_per_s else {
+            return Some(steady);
+        };
+        // A sender short of processor time sends bursts: they are cut, and the
+        // line is idle between them.
+        let offered = flood.count.offered_bit_per_s;
+        let was_enough = offered.is_none_or(|offered| offered >= line);
+        match flood.loss() > FULL_LOSS && !self.cuts_trains() && was_enough {
+            true => Some(steady),
+            false => Some(steady.max(line)),
         }
     }
 
@@ -89,9 +107,12 @@ impl<'a> Way<'a> {
     /// not perfectly even does not fill the line behind it.
     pub(super) fn cuts_trains(&self) -> bool {
         /// Policers let more pass at once.
-        const WHOLE_MIN: u32 = 15;
-        let whole = self.trains.and_then(|trains| trains.count.train_whole);
-        whole.is_some_and(|whole| whole < WHOLE_MIN)
+        const HELD_MIN: u32 = 15;
+        let held = self.trains.and_then(|trains| {
+            let count = &trains.count;
+            count.train_held.or(count.train_whole)
+        });
+        held.is_some_and(|held| held < HELD_MIN)
     }
 
     /// What is wrong in this direction.
