@@ -8,7 +8,7 @@ use crate::codec::Decompressor;
 use crate::error::FrameError;
 use crate::extents::Place;
 use crate::frame::{LogPlace, View};
-use crate::log::{Found, Log};
+use crate::log::{Found, Log, NOWHERE};
 use crate::settings::Settings;
 use crate::stats::DecoderStats;
 use crate::token::{Known, Reader};
@@ -130,7 +130,7 @@ impl Decoder {
             return Ok(Decoded::Mismatched);
         }
         if let Some(place) = view.place {
-            self.remember(place, tokens, literals)?;
+            self.remember(place, tokens, literals, made)?;
         }
         Ok(Decoded::Released)
     }
@@ -144,23 +144,22 @@ impl Decoder {
     ) -> Result<(), Stop> {
         let start = output.len();
         let position = match view.place {
-            Some(place) if self.log.may_be_at(place.address, literals.len()) => place.position,
+            Some(place) if self.log.may_be_at(place.address, view.length) => place.position,
             None if tokens.is_empty() => 0,
             _ => return Err(FrameError::Place.into()),
         };
         let mut reader = Reader::new(position, tokens);
+        let mut hint = NOWHERE;
         while let Some(token) = reader.next() {
             let token = token?;
             output.extend_from_slice(take(&mut literals, token.literals)?);
             let made = output.len() - start;
             let room = view.length.checked_sub(made).ok_or(FrameError::Length)? as u64;
             match token.known {
-                Known::Run { bytes, .. } | Known::Copy { bytes, .. } if bytes > room => {
-                    return Err(FrameError::Length.into());
-                }
+                known if known.bytes() > room => return Err(FrameError::Length.into()),
                 Known::Run { byte, bytes } => output.resize(output.len() + bytes as usize, byte),
-                Known::Copy { source, bytes } => {
-                    self.copy(position, start, source, bytes, output)?
+                Known::Copy { source, bytes } | Known::Again { source, bytes } => {
+                    hint = self.copy((position, start), (source, bytes), hint, output)?;
                 }
             }
         }
@@ -172,22 +171,20 @@ impl Decoder {
     }
 
     /// Appends what is at `source`: from the log, or from this frame's own output, which begins at `position` and `start`.
+    /// Returns the hint for what follows.
     fn copy(
         &self,
-        position: u64,
-        start: usize,
-        source: u64,
-        bytes: u64,
+        (position, start): (u64, usize),
+        (source, bytes): (u64, u64),
+        mut hint: usize,
         output: &mut Vec<u8>,
-    ) -> Result<(), Stop> {
-        let (mut at, end, mut hint) = (source, source + bytes, usize::MAX - 1);
+    ) -> Result<usize, Stop> {
+        let (mut at, end) = (source, source + bytes);
         while at < end {
             if at >= position {
-                return copy_own(
-                    start + (at - position) as usize,
-                    (end - at) as usize,
-                    output,
-                );
+                let from = start + (at - position) as usize;
+                copy_own(from, (end - at) as usize, output)?;
+                break;
             }
             let rest = end.min(position) - at;
             let (found, nth) = self.log.read(at, hint);
@@ -213,41 +210,41 @@ impl Decoder {
                 }
             };
         }
-        Ok(())
+        Ok(hint)
     }
 
-    /// Puts a frame that was found right into the log.
+    /// Puts a frame that was found right into the log; it stands for `made`.
     fn remember(
         &mut self,
         place: LogPlace,
         tokens: &[u8],
         mut literals: &[u8],
+        made: &[u8],
     ) -> Result<(), FrameError> {
         let mut places = std::mem::take(&mut self.places);
         places.clear();
         let mut reader = Reader::new(place.position, tokens);
-        let mut address = place.address;
+        let (mut address, mut done, mut hint) = (place.address, 0, NOWHERE);
         while let Some(token) = reader.next() {
             let token = token?;
             let new = take(&mut literals, token.literals)?;
             self.log.keep_at(address, new, &mut places);
             address += token.literals;
+            done += new.len();
+            let bytes = token.known.bytes();
             match token.known {
-                Known::Run { byte, bytes } => {
-                    places.push((Place::Run(byte), bytes));
+                Known::Run { byte, bytes } => places.push((Place::Run(byte), bytes)),
+                Known::Again { .. } => {
+                    let again = made.get(done..done + bytes as usize);
+                    self.log
+                        .keep_at(address, again.unwrap_or_default(), &mut places);
+                    address += bytes;
                 }
-                Known::Copy { source, bytes } => {
-                    let before = place.position.saturating_sub(source).min(bytes);
-                    if before > 0 {
-                        self.log.places(source, before, &mut places);
-                    }
-                    places_of_own(
-                        source + before - place.position.min(source + before),
-                        bytes - before,
-                        &mut places,
-                    );
+                Known::Copy { source, .. } => {
+                    hint = self.repeat(place.position, (source, bytes), hint, &mut places);
                 }
             }
+            done += bytes as usize;
         }
         self.log.keep_at(address, literals, &mut places);
         self.log.put(place.position, &places);
@@ -255,6 +252,21 @@ impl Decoder {
         self.log.unpin(&pinned);
         self.places = places;
         Ok(())
+    }
+
+    /// Adds the places of what is at `source`, some of which may be in this frame, which begins at `position`.
+    fn repeat(
+        &mut self,
+        position: u64,
+        (source, bytes): (u64, u64),
+        hint: usize,
+        places: &mut Vec<(Place, u64)>,
+    ) -> usize {
+        let before = position.saturating_sub(source).min(bytes);
+        let hint = self.log.places(source, before, hint, places);
+        let own = source + before - position.min(source + before);
+        places_of_own(own, bytes - before, places);
+        hint
     }
 }
 

@@ -8,10 +8,11 @@ use std::collections::VecDeque;
 
 use twox_hash::xxhash3_128;
 
+use crate::ahead::Ahead;
 use crate::extend::{common_prefix, common_suffix, run_back_of, run_of};
 use crate::frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain};
 use crate::index::{Index, WINDOW_BYTES};
-use crate::log::{Found, Log};
+use crate::log::{Found, Log, NOWHERE};
 use crate::reach::Reach;
 use crate::run::find_run;
 use crate::sampler::Sampler;
@@ -29,6 +30,9 @@ const TOKEN_BYTES_MAX: usize = 64 << 10;
 const ROOMS_MAX: usize = 16;
 /// A match the index found is worth a token from this length on, unless it goes on from another.
 const MATCH_BYTES_MIN: usize = 64;
+/// A shorter match is kept again. Otherwise the log would be in shreds, and reading a shred takes as long as comparing half a
+/// kilobyte.
+const AGAIN_BYTES_MAX: u64 = 512;
 /// How far behind a difference the match is expected again.
 const RESUME_AFTER: [usize; 2] = [16, 128];
 /// So many literals after a match nothing is expected any more.
@@ -46,13 +50,6 @@ struct Open {
     hash: xxhash3_128::Hasher,
 }
 
-/// A sampled position of the current block.
-struct Sample {
-    at: usize,
-    fingerprint: u64,
-    found: Option<u64>,
-}
-
 /// One direction's encoder.
 pub struct Encoder {
     settings: Settings,
@@ -61,18 +58,17 @@ pub struct Encoder {
     reach: Reach,
     sampler: Sampler,
     open: Option<Open>,
-    /// Where the last match of the current flow would go on.
-    expected: Option<u64>,
-    /// Whether nothing came since the last match.
-    is_matching: bool,
+    /// Where the last match of the current flow would go on, and the log's hint for it.
+    expected: Option<(u64, usize)>,
+    /// The last match, if nothing came since.
+    going_on: Option<Kept>,
     frames: VecDeque<Plain>,
     /// End of every frame that is not held, and the segments it needs should it be sent again.
     unheld: VecDeque<(u64, Vec<u64>)>,
     /// Memory of frames that were sent.
     rooms: Vec<Vec<u8>>,
     token_room: Vec<u8>,
-    positions: Vec<u32>,
-    samples: Vec<Sample>,
+    ahead: Ahead,
     stats: EncoderStats,
 }
 
@@ -99,13 +95,12 @@ impl Encoder {
             sampler,
             open: None,
             expected: None,
-            is_matching: false,
+            going_on: None,
             frames: VecDeque::new(),
             unheld: VecDeque::new(),
             rooms: Vec::new(),
             token_room: Vec::new(),
-            positions: Vec::new(),
-            samples: Vec::new(),
+            ahead: Ahead::default(),
             stats: EncoderStats::default(),
         }
     }
@@ -118,6 +113,7 @@ impl Encoder {
             self.expected = None;
         }
         self.stats.input_bytes += input.len() as u64;
+        self.ahead.clear();
         let mut at = 0;
         while at < input.len() {
             let mut open = self.open.take().unwrap_or_else(|| self.new_frame(flow));
@@ -287,41 +283,23 @@ impl Encoder {
 
     /// Tries whether the last match goes on, here or behind a short difference.
     fn resume(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> usize {
-        let Some(expected) = self.expected else {
+        let Some((source, hint)) = self.expected else {
             return at;
         };
-        let here = self.extend_forward(open.flow, expected, slice(input, at, end));
-        if here >= if self.is_matching { 1 } else { WINDOW_BYTES } {
-            return self.take_match(
-                open,
-                input,
-                at,
-                at,
-                Match {
-                    source: expected,
-                    forward: here,
-                    window: false,
-                },
-            );
+        let min = if self.going_on.is_some() {
+            1
+        } else {
+            WINDOW_BYTES
+        };
+        let here = self.match_at(open.flow, source, hint, slice(input, at, end));
+        if here.forward >= min {
+            return self.take_match(open, input, at, at, here);
         }
         for skip in RESUME_AFTER {
-            let window = slice(input, at + skip, end.min(at + skip + WINDOW_BYTES));
-            let source = expected + skip as u64;
-            if window.len() == WINDOW_BYTES
-                && self.extend_forward(open.flow, source, window) == WINDOW_BYTES
-            {
-                let forward = self.extend_forward(open.flow, source, slice(input, at + skip, end));
-                return self.take_match(
-                    open,
-                    input,
-                    at,
-                    at + skip,
-                    Match {
-                        source,
-                        forward,
-                        window: false,
-                    },
-                );
+            let rest = slice(input, at + skip, end);
+            let there = self.match_at(open.flow, source + skip as u64, here.hint, rest);
+            if there.forward >= WINDOW_BYTES {
+                return self.take_match(open, input, at, at + skip, there);
             }
         }
         at
@@ -329,62 +307,39 @@ impl Encoder {
 
     /// Looks for what is known in the next block; returns how far it got.
     fn encode_block(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> usize {
-        let block_end = end.min(at + BLOCK_BYTES);
-        self.look_up(input, at, block_end);
-        let samples = std::mem::take(&mut self.samples);
-        let done = self.walk(open, input, at, end, &samples);
-        self.samples = samples;
-        done.unwrap_or_else(|| {
+        if at >= self.ahead.end() {
+            let range = (at, end.min(at + BLOCK_BYTES));
+            let near = self.log.end();
+            self.ahead
+                .look_up(self.sampler, &self.index, input, range, near);
+        }
+        self.walk(open, input, at, end).unwrap_or_else(|| {
+            let block_end = self.ahead.end().min(end);
             self.literals(open, slice(input, at, block_end));
             block_end
         })
     }
 
     /// Goes through a block's samples; at the first match returns where it ends.
-    fn walk(
-        &mut self,
-        open: &mut Open,
-        input: &[u8],
-        at: usize,
-        end: usize,
-        samples: &[Sample],
-    ) -> Option<usize> {
-        let block_end = end.min(at + BLOCK_BYTES);
+    fn walk(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> Option<usize> {
         let mut last = at;
-        for sample in samples {
+        while let Some(sample) = self.ahead.next_from(at) {
             if sample.at - last >= GAP_BYTES
                 && let Some(done) = self.take_run(open, input, at, last..sample.at, end)
             {
                 return Some(done);
             }
             last = sample.at;
-            if let Some(source) = sample.found {
-                let forward = self.extend_forward(open.flow, source, slice(input, sample.at, end));
-                let enough = forward >= MATCH_BYTES_MIN
-                    || forward >= WINDOW_BYTES && {
-                        let back = slice(input, at, sample.at);
-                        forward + self.extend_back(open.flow, source, back) >= MATCH_BYTES_MIN
-                    };
-                if enough {
-                    let position = self.log.end() + (sample.at - at) as u64;
-                    self.index.insert(sample.fingerprint, position);
-                    return Some(self.take_match(
-                        open,
-                        input,
-                        at,
-                        sample.at,
-                        Match {
-                            source,
-                            forward,
-                            window: true,
-                        },
-                    ));
-                }
-                self.stats.false_finds += 1;
-            }
+            let found = sample.found.and_then(|source| {
+                self.confirm(open.flow, source, slice(input, at, end), sample.at - at)
+            });
             let position = self.log.end() + (sample.at - at) as u64;
             self.index.insert(sample.fingerprint, position);
+            if let Some(found) = found {
+                return Some(self.take_match(open, input, at, sample.at, found));
+            }
         }
+        let block_end = self.ahead.end().min(end);
         if block_end - last >= GAP_BYTES {
             self.take_run(open, input, at, last..block_end, end)
         } else {
@@ -392,40 +347,32 @@ impl Encoder {
         }
     }
 
-    /// Finds the samples from `at` to `end` and what the index knows of them.
-    fn look_up(&mut self, input: &[u8], at: usize, end: usize) {
-        self.positions.clear();
-        self.samples.clear();
-        self.sampler
-            .samples(slice(input, at, input.len()), end - at, &mut self.positions);
-        let near = self.log.end();
-        for &offset in &self.positions {
-            let at = at + offset as usize;
-            let window = slice(input, at, at + WINDOW_BYTES);
-            if window.len() == WINDOW_BYTES {
-                let fingerprint = self.index.fingerprint(window);
-                self.samples.push(Sample {
-                    at,
-                    fingerprint,
-                    found: None,
-                });
-            }
-        }
-        for sample in &mut self.samples {
-            sample.found = self.index.find(sample.fingerprint, near);
-        }
+    /// Compares what the index found for `offset` bytes into `input`; `None` if it is not worth a token.
+    fn confirm(&mut self, flow: u64, source: u64, input: &[u8], offset: usize) -> Option<Match> {
+        let (before, after) = input.split_at_checked(offset)?;
+        let found = self.match_at(flow, source, NOWHERE, after);
+        let is_enough = found.forward >= MATCH_BYTES_MIN
+            || found.forward >= WINDOW_BYTES
+                && found.forward + self.extend_back(flow, source, found.hint, before)
+                    >= MATCH_BYTES_MIN;
+        self.stats.false_finds += u64::from(!is_enough);
+        is_enough.then_some(Match {
+            by_index: true,
+            ..found
+        })
     }
 
     /// How many of `bytes` are at `source`, as far as `flow` may refer to it.
-    fn extend_forward(&mut self, flow: u64, source: u64, bytes: &[u8]) -> usize {
+    fn match_at(&self, flow: u64, source: u64, hint: usize, bytes: &[u8]) -> Match {
         let reach = self.reach.end_from(source, flow, self.log.end());
         let max = bytes.len().min(reach.saturating_sub(source) as usize);
         let bytes = slice(bytes, 0, max);
-        let (mut done, mut hint) = (0, usize::MAX - 1);
+        let (mut done, mut last, mut first) = (0, hint, None);
         while done < max {
             let rest = slice(bytes, done, max);
-            let (found, nth) = self.log.read(source + done as u64, hint);
-            hint = nth;
+            let (found, nth) = self.log.read(source + done as u64, last);
+            last = nth;
+            first = first.or(Some(nth));
             let (same, whole) = match found {
                 Found::Bytes(known) => (common_prefix(known, rest), known.len().min(rest.len())),
                 Found::Run(byte, so_often) => {
@@ -439,12 +386,17 @@ impl Encoder {
                 break;
             }
         }
-        done
+        Match {
+            source,
+            hint: first.unwrap_or(hint),
+            forward: done,
+            by_index: false,
+        }
     }
 
     /// How many of the last `bytes` are before `source`.
-    fn extend_back(&self, flow: u64, source: u64, bytes: &[u8]) -> usize {
-        let (mut done, hint) = (0, usize::MAX - 1);
+    fn extend_back(&self, flow: u64, source: u64, hint: usize, bytes: &[u8]) -> usize {
+        let mut done = 0;
         while done < bytes.len() {
             let rest = slice(bytes, 0, bytes.len() - done);
             let end = source - done as u64;
@@ -478,23 +430,35 @@ impl Encoder {
         let back = self.extend_back(
             open.flow,
             found.source,
+            found.hint,
             slice(&open.literals, run_start, open.literals.len()),
         );
         open.literals.truncate(open.literals.len() - back);
-        self.log.take_back(back as u64);
         let source = found.source - back as u64;
         let bytes = (found.forward + back) as u64;
         let literals = (open.run - back) as u64;
-        open.tokens.push(Token {
-            literals,
-            known: Known::Copy { source, bytes },
-        });
+        let kept = match self.going_on {
+            Some(kept) if back == 0 && kept == Kept::Before => kept,
+            _ if bytes < AGAIN_BYTES_MAX => Kept::Again,
+            _ => Kept::Before,
+        };
+        let (known, hint) = match kept {
+            Kept::Again => {
+                self.log.append(slice(input, start, start + found.forward));
+                (Known::Again { source, bytes }, found.hint)
+            }
+            Kept::Before => {
+                self.log.take_back(back as u64);
+                let hint = self.log.append_copy(source, bytes, found.hint);
+                (Known::Copy { source, bytes }, hint)
+            }
+        };
+        open.tokens.push(Token { literals, known });
         open.run = 0;
-        self.log.append_copy(source, bytes);
-        self.expected = Some(source + bytes);
-        self.is_matching = true;
+        self.expected = Some((source + bytes, hint));
+        self.going_on = Some(kept);
         self.stats.matches += 1;
-        self.stats.matches_found += u64::from(found.window);
+        self.stats.matches_found += u64::from(found.by_index);
         self.stats.known_bytes += bytes;
         start + found.forward
     }
@@ -521,8 +485,10 @@ impl Encoder {
         });
         open.run = 0;
         self.log.append_run(byte, bytes as u64);
-        self.expected = self.expected.map(|expected| expected + bytes as u64);
-        self.is_matching = false;
+        self.expected = self
+            .expected
+            .map(|(source, hint)| (source + bytes as u64, hint));
+        self.going_on = None;
         self.stats.run_bytes += bytes as u64;
         Some(start + bytes)
     }
@@ -535,17 +501,27 @@ impl Encoder {
         self.expected = self
             .expected
             .filter(|_| open.run < EXPECTED_BYTES_MAX)
-            .map(|expected| expected + bytes.len() as u64);
-        self.is_matching &= bytes.is_empty();
+            .map(|(source, hint)| (source + bytes.len() as u64, hint));
+        self.going_on = self.going_on.filter(|_| bytes.is_empty());
     }
 }
 
 /// Something known, found at a position of the input.
 struct Match {
     source: u64,
+    /// The log's hint for the source.
+    hint: usize,
     forward: usize,
-    /// Whether the index found it.
-    window: bool,
+    by_index: bool,
+}
+
+/// Where the bytes of a match are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// Where they were.
+    Before,
+    /// Once more, behind the literals.
+    Again,
 }
 
 /// The part of `bytes` from `start` to `end` that exists.

@@ -21,6 +21,9 @@ pub enum FrameError {
     /// Tokens and literals do not add up to the length.
     #[error("tokens and literals do not add up to the frame's length")]
     Length,
+    /// A kind of token that this version does not know.
+    #[error("a token is of an unknown kind")]
+    Kind,
     /// A reference to what comes later, or to before the beginning.
     #[error("a token refers to what it cannot know")]
     Reference,

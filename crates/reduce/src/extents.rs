@@ -122,10 +122,11 @@ impl Extents {
             is_from
                 && self
                     .extents
-                    .get(nth + 1)
+                    .get(nth.wrapping_add(1))
                     .is_none_or(|next| next.start > position)
         };
-        if let Some(nth) = [hint, hint + 1].into_iter().find(|&nth| holds(nth)) {
+        let near = [hint, hint.wrapping_add(1), hint.wrapping_sub(1)];
+        if let Some(nth) = near.into_iter().find(|&nth| holds(nth)) {
             return Some(nth);
         }
         self.extents

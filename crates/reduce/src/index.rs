@@ -4,6 +4,8 @@
 //! end is forgotten. An entry is a virtual position modulo 2^44 and 20 bits of the hash, so a stranger's entry is taken for a
 //! match once in 130,000 buckets. Nothing here is trusted: the encoder compares the bytes.
 
+use crate::prefetch::prefetch;
+
 /// Bytes a fingerprint covers, and so the shortest match.
 pub(crate) const WINDOW_BYTES: usize = 32;
 
@@ -63,11 +65,11 @@ impl Index {
 
     /// Where the content with this fingerprint may have been last; `near` is the current virtual position.
     pub(crate) fn find(&self, fingerprint: u64, near: u64) -> Option<u64> {
-        let bucket = self.words.get(self.range(fingerprint))?;
-        let tag = fingerprint & !POSITION_MASK;
-        let entry = bucket
-            .iter()
-            .find(|&&entry| entry & !POSITION_MASK == tag && entry != 0)?;
+        let bucket = self
+            .words
+            .get(self.range(fingerprint))?
+            .first_chunk::<ENTRIES>()?;
+        let entry = bucket.get(first_of(bucket, fingerprint)?)?;
         let back = near.wrapping_sub(entry & POSITION_MASK) & POSITION_MASK;
         near.checked_sub(back)
     }
@@ -75,17 +77,22 @@ impl Index {
     /// Remembers that the content with this fingerprint is at `position`; the older place is forgotten.
     pub(crate) fn insert(&mut self, fingerprint: u64, position: u64) {
         let range = self.range(fingerprint);
-        let Some(bucket) = self.words.get_mut(range) else {
+        let bucket = self.words.get_mut(range);
+        let Some(bucket) = bucket.and_then(<[u64]>::first_chunk_mut::<ENTRIES>) else {
             return;
         };
-        let tag = fingerprint & !POSITION_MASK;
-        let same = bucket
-            .iter()
-            .position(|&entry| entry & !POSITION_MASK == tag);
-        let until = same.unwrap_or(ENTRIES - 1);
-        bucket.copy_within(0..until, 1);
-        if let Some(first) = bucket.first_mut() {
-            *first = tag | (position & POSITION_MASK);
+        match first_of(bucket, fingerprint) {
+            Some(nth) => bucket.copy_within(0..nth, 1),
+            // Of a length known here this is a few moves; it happens most.
+            None => bucket.copy_within(0..ENTRIES - 1, 1),
+        }
+        bucket[0] = fingerprint & !POSITION_MASK | position & POSITION_MASK;
+    }
+
+    /// Asks for the bucket of a fingerprint.
+    pub(crate) fn prefetch(&self, fingerprint: u64) {
+        if let Some(word) = self.words.get(self.range(fingerprint).start) {
+            prefetch(word);
         }
     }
 
@@ -95,6 +102,15 @@ impl Index {
         let start = self.skip + bucket as usize * ENTRIES;
         start..start + ENTRIES
     }
+}
+
+/// The first entry with the fingerprint's tag. All are looked at: that is quicker than a branch the processor cannot foresee.
+fn first_of(bucket: &[u64; ENTRIES], fingerprint: u64) -> Option<usize> {
+    let is_same = |entry: u64| (entry ^ fingerprint) & !POSITION_MASK == 0 && entry != 0;
+    let same = bucket.iter().enumerate().fold(0u32, |same, (nth, &entry)| {
+        same | u32::from(is_same(entry)) << nth
+    });
+    (same != 0).then(|| same.trailing_zeros() as usize)
 }
 
 /// Folds the product of two words into one.

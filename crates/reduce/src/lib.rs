@@ -12,7 +12,7 @@
 //! | flags | 1 | always | 1 compressed, 2 has tokens, 4 remembered; the others are zero |
 //! | length | 1-4 | always | bytes of input it stands for, at most 4 MiB |
 //! | position | 1-9 | remembered | virtual position of its first byte |
-//! | address | 1-9 | remembered | address of its first literal among the kept bytes |
+//! | address | 1-9 | remembered | address of the first byte it keeps |
 //! | token bytes | 1-3 | has tokens | how much of the payload's end is tokens |
 //! | plain bytes | 1-3 | compressed | length of the payload before compression, at most 512 KiB |
 //! | payload bytes | 1-3 | always | length of the payload as it follows |
@@ -24,14 +24,15 @@
 //! | field | bytes | meaning | effect | side effect |
 //! |---|---|---|---|---|
 //! | literals | 1-4 | so many literals come first | they are output | they are kept |
-//! | kind | 1-4 | twice the length of what follows, plus 1 for a run | | |
-//! | distance | 1-9 | not a run: signed distance (0, -1, 1, -2, ... as 0, 1, 2, 3, ...) from where the last token's source would go on | the bytes there are output; they may reach into this output | the virtual log repeats them, nothing is kept |
-//! | byte | 1 | a run: this byte | it is output so often | nothing is kept |
+//! | kind | 1-4 | four times the length of what follows, plus 0 for a copy, 1 for a run, 2 for a copy that is kept again | | |
+//! | distance | 1-9 | copies: signed distance (0, -1, 1, -2, ... as 0, 1, 2, 3, ...) from where the last token's source would go on | the bytes there are output; they may reach into this output | a copy: the virtual log repeats them, nothing is kept; kept again: they are kept as literals are |
+//! | byte | 1 | runs: this byte | it is output so often | nothing is kept |
 //!
 //! The first token's distance is from the frame's own position. Literals that no token counts are the frame's end.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod ahead;
 mod codec;
 mod decoder;
 mod encoder;
@@ -42,6 +43,7 @@ mod frame;
 mod index;
 mod level;
 mod log;
+mod prefetch;
 mod reach;
 mod run;
 mod sampler;

@@ -14,6 +14,9 @@ use crate::index::Advise;
 pub const SEGMENT_BYTES: usize = 1 << SEGMENT_BITS;
 const SEGMENT_BITS: u32 = 20;
 
+/// A hint that says nothing.
+pub(crate) const NOWHERE: usize = usize::MAX - 1;
+
 /// What is known of a virtual position and those after it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
@@ -158,13 +161,13 @@ impl Log {
     }
 
     /// Adds what is at `source` once more, and calls it used. Where `source` is not known, or reaches into what is being added
-    /// and not known yet, the rest becomes a hole.
-    pub(crate) fn append_copy(&mut self, source: u64, bytes: u64) {
-        let (mut at, end, mut hint) = (source, source + bytes, usize::MAX - 1);
+    /// and not known yet, the rest becomes a hole. Returns the hint for what follows the source.
+    pub(crate) fn append_copy(&mut self, source: u64, bytes: u64, mut hint: usize) -> usize {
+        let (mut at, end) = (source, source + bytes);
         while at < end {
             let Some(piece) = self.extents.piece(at, hint) else {
                 self.extents.push(Place::Hole, end - at);
-                return;
+                return hint;
             };
             let now = piece.bytes.min(end - at);
             if let Place::Kept(address) = piece.place {
@@ -174,12 +177,13 @@ impl Log {
             self.extents.push(piece.place, now);
             // Forgetting the oldest moves the numbers of all others.
             hint = if self.extents.len() < before {
-                usize::MAX - 1
+                NOWHERE
             } else {
                 piece.nth
             };
             at += now;
         }
+        hint
     }
 
     /// Takes `bytes` new bytes back that were appended last.
@@ -286,13 +290,19 @@ impl Log {
         }
     }
 
-    /// Where the bytes at `source` are, as far as known; calls them used.
-    pub(crate) fn places(&mut self, source: u64, bytes: u64, places: &mut Vec<(Place, u64)>) {
-        let (mut at, end, mut hint) = (source, source + bytes, usize::MAX - 1);
+    /// Where the bytes at `source` are, as far as known; calls them used. Returns the hint for what follows.
+    pub(crate) fn places(
+        &mut self,
+        source: u64,
+        bytes: u64,
+        mut hint: usize,
+        places: &mut Vec<(Place, u64)>,
+    ) -> usize {
+        let (mut at, end) = (source, source + bytes);
         while at < end {
             let Some(piece) = self.extents.piece(at, hint) else {
                 places.push((Place::Hole, end - at));
-                return;
+                return hint;
             };
             let now = piece.bytes.min(end - at);
             if let Place::Kept(address) = piece.place {
@@ -301,6 +311,7 @@ impl Log {
             places.push((piece.place, now));
             (at, hint) = (at + now, piece.nth);
         }
+        hint
     }
 
     /// Says where the bytes from `position` on are. Positions in between that are not here yet are a hole; of positions that are

@@ -8,17 +8,32 @@ use crate::varint;
 pub(crate) enum Known {
     /// So many bytes from this virtual position.
     Copy { source: u64, bytes: u64 },
+    /// The same, and both ends keep the bytes once more: what is short would leave the log in shreds.
+    Again { source: u64, bytes: u64 },
     /// So often this byte.
     Run { byte: u8, bytes: u64 },
 }
 
 impl Known {
-    fn bytes(self) -> u64 {
+    pub(crate) fn bytes(self) -> u64 {
         match self {
-            Self::Copy { bytes, .. } | Self::Run { bytes, .. } => bytes,
+            Self::Copy { bytes, .. } | Self::Again { bytes, .. } | Self::Run { bytes, .. } => bytes,
+        }
+    }
+
+    fn kind(self) -> u64 {
+        match self {
+            Self::Copy { .. } => KIND_COPY,
+            Self::Again { .. } => KIND_AGAIN,
+            Self::Run { .. } => KIND_RUN,
         }
     }
 }
+
+const KIND_COPY: u64 = 0;
+const KIND_RUN: u64 = 1;
+const KIND_AGAIN: u64 = 2;
+const KIND_BITS: u32 = 2;
 
 /// Literals, then something known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +84,13 @@ impl Writer {
                     source: next,
                     bytes: added,
                 },
+            )
+            | (
+                Some(Known::Again { source, bytes }),
+                Known::Again {
+                    source: next,
+                    bytes: added,
+                },
             ) if *source + *bytes == next => {
                 *bytes += added;
                 true
@@ -93,17 +115,14 @@ impl Writer {
         };
         varint::put(&mut self.bytes, literals);
         self.expected += literals;
+        varint::put(&mut self.bytes, known.bytes() << KIND_BITS | known.kind());
         match known {
-            Known::Copy { source, bytes } => {
-                varint::put(&mut self.bytes, bytes << 1);
+            Known::Copy { source, .. } | Known::Again { source, .. } => {
                 let distance = source.wrapping_sub(self.expected).cast_signed();
                 varint::put(&mut self.bytes, varint::from_signed(distance));
                 self.expected = source;
             }
-            Known::Run { byte, bytes } => {
-                varint::put(&mut self.bytes, bytes << 1 | 1);
-                self.bytes.push(byte);
-            }
+            Known::Run { byte, .. } => self.bytes.push(byte),
         }
         self.expected += known.bytes();
     }
@@ -137,7 +156,7 @@ impl<'a> Reader<'a> {
     fn read(&mut self) -> Result<Token, FrameError> {
         let literals = self.number()?;
         let kind = self.number()?;
-        let bytes = kind >> 1;
+        let (kind, bytes) = (kind & ((1 << KIND_BITS) - 1), kind >> KIND_BITS);
         if bytes == 0 {
             return Err(FrameError::Length);
         }
@@ -145,19 +164,33 @@ impl<'a> Reader<'a> {
             .expected
             .checked_add(literals)
             .ok_or(FrameError::Length)?;
-        let (known, next) = if kind & 1 == 1 {
-            let (&byte, rest) = self.bytes.split_first().ok_or(FrameError::Truncated)?;
-            self.bytes = rest;
-            (Known::Run { byte, bytes }, expected)
-        } else {
-            let distance = varint::to_signed(self.number()?);
-            let source = expected
-                .checked_add_signed(distance)
-                .ok_or(FrameError::Reference)?;
-            (Known::Copy { source, bytes }, source)
+        let (known, next) = match kind {
+            KIND_RUN => (self.run(bytes)?, expected),
+            KIND_COPY => {
+                let source = self.source(expected)?;
+                (Known::Copy { source, bytes }, source)
+            }
+            KIND_AGAIN => {
+                let source = self.source(expected)?;
+                (Known::Again { source, bytes }, source)
+            }
+            _ => return Err(FrameError::Kind),
         };
         self.expected = next.checked_add(bytes).ok_or(FrameError::Length)?;
         Ok(Token { literals, known })
+    }
+
+    fn run(&mut self, bytes: u64) -> Result<Known, FrameError> {
+        let (&byte, rest) = self.bytes.split_first().ok_or(FrameError::Truncated)?;
+        self.bytes = rest;
+        Ok(Known::Run { byte, bytes })
+    }
+
+    fn source(&mut self, expected: u64) -> Result<u64, FrameError> {
+        let distance = varint::to_signed(self.number()?);
+        expected
+            .checked_add_signed(distance)
+            .ok_or(FrameError::Reference)
     }
 
     fn number(&mut self) -> Result<u64, FrameError> {
@@ -174,6 +207,8 @@ mod tests {
         let known = prop_oneof![
             (0u64..1 << 40, 1u64..1 << 22)
                 .prop_map(|(source, bytes)| Known::Copy { source, bytes }),
+            (0u64..1 << 40, 1u64..1 << 22)
+                .prop_map(|(source, bytes)| Known::Again { source, bytes }),
             (any::<u8>(), 1u64..1 << 22).prop_map(|(byte, bytes)| Known::Run { byte, bytes }),
         ];
         (1u64..1 << 18, known).prop_map(|(literals, known)| Token { literals, known })

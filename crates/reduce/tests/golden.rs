@@ -34,6 +34,8 @@ fn frames() -> Vec<Vec<u8>> {
     encoder.flush();
     encoder.encode(1, &b"words and words and words and words, ".repeat(3));
     encoder.flush();
+    encoder.encode(1, &input);
+    encoder.flush();
     let mut compressor = Compressor::new();
     let mut sealed = Vec::new();
     while let Some(frame) = encoder.poll_frame() {
@@ -49,9 +51,12 @@ fn invariant_10_frames_have_these_bytes() {
     let frames = frames();
     let raw = "04050000059e446b36eeed435623f82f8eeb8392f068656c6c6f";
     assert_eq!(hex(&frames[0]), raw);
-    // 400 bytes from 400 before, then 3000 zeros.
-    let tokens = "06c81a950395030909d5b4b7b1d1470565d6aa733e5a167de500a0069f0600f12e00";
+    // 400 bytes from 400 before, kept again, then 3000 zeros.
+    let tokens = "06c81a950395030909d5b4b7b1d1470565d6aa733e5a167de500c20c9f0600e15d00";
     assert_eq!(hex(&frames[2]), tokens);
+    // 3400 bytes from 3511 before.
+    let copy = "06c81acc1e94070505d5b4b7b1d1470565d6aa733e5a167de500a06aed36";
+    assert_eq!(hex(&frames[4]), copy);
 }
 
 /// What zstd makes of a payload may change with its version; that it is read may not.
@@ -84,7 +89,7 @@ fn golden_frames_are_read() {
     for frame in frames() {
         assert_eq!(decoder.decode(&frame, &mut output), Ok(Decoded::Released));
     }
-    assert_eq!(output.len(), 5 + 400 + 3400 + 111);
+    assert_eq!(output.len(), 5 + 400 + 3400 + 111 + 3400);
     let mut other = Decoder::new(Settings {
         hash_key: 8,
         ..Settings::of_memory(4 << 20)
