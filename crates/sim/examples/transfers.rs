@@ -5,7 +5,8 @@
 //!
 //! TCP is `linux`, where servers send, or `newreno` or `sack` with a receiver that
 //! acknowledges every second segment and growth by acknowledgements, where those
-//! who connect send, as ns-3's bulk senders do.
+//! who connect send, as ns-3's bulk senders do; `newreno-pipe` and `sack-pipe` also
+//! halve what ns-3 halves.
 
 use std::process::ExitCode;
 
@@ -123,11 +124,20 @@ fn read(words: &[String]) -> Option<(Cell, u64)> {
     let [tcp, link, window, bytes, seeds, more @ ..] = words else {
         return None;
     };
-    let recovery = |recovery| Profile { recovery, ..NS3 };
+    let ns3 = |recovery, halves_pipe| {
+        let profile = Profile {
+            recovery,
+            halves_pipe,
+            ..NS3
+        };
+        (profile, NS3_HEADER_BYTES, Side::Client)
+    };
     let (profile, header_bytes, from) = match tcp.as_str() {
         "linux" => (Profile::LINUX_RENO, LINUX_HEADER_BYTES, Side::Server),
-        "newreno" => (recovery(Recovery::NewReno), NS3_HEADER_BYTES, Side::Client),
-        "sack" => (recovery(Recovery::Sack), NS3_HEADER_BYTES, Side::Client),
+        "newreno" => ns3(Recovery::NewReno, false),
+        "newreno-pipe" => ns3(Recovery::NewReno, true),
+        "sack" => ns3(Recovery::Sack, false),
+        "sack-pipe" => ns3(Recovery::Sack, true),
         _ => return None,
     };
     let (abreast, transfers) = match more {
@@ -152,7 +162,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let Some((cell, seeds)) = read(&words) else {
         eprintln!(
-            "usage: transfers linux|newreno|sack LINK WINDOW_BYTES BYTES SEEDS [ABREAST TRANSFERS]"
+            "usage: transfers linux|newreno[-pipe]|sack[-pipe] LINK WINDOW_BYTES BYTES SEEDS [ABREAST TRANSFERS]"
         );
         return ExitCode::from(2);
     };

@@ -73,6 +73,9 @@ pub struct Profile {
     pub early_retransmit: bool,
     /// A short segment waits while anything is outstanding (RFC 896).
     pub nagle: bool,
+    /// What is halved when a loss is seen is what is believed to be under way, as
+    /// in ns-3, and not all that is unacknowledged (RFC 5681, 2: flight size).
+    pub halves_pipe: bool,
     /// When the window starts anew.
     pub idle: Idle,
     /// The window grows only while it is what limits the sender (RFC 7661).
@@ -97,6 +100,7 @@ impl Profile {
         limited_transmit: false,
         early_retransmit: false,
         nagle: true,
+        halves_pipe: false,
         idle: Idle::SinceReceived,
         grows_only_when_full: false,
         quick_acks: 0,
@@ -118,6 +122,7 @@ impl Profile {
         limited_transmit: true,
         early_retransmit: true,
         nagle: false,
+        halves_pipe: false,
         idle: Idle::SinceSent,
         grows_only_when_full: true,
         quick_acks: 16,

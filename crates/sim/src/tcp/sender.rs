@@ -364,12 +364,13 @@ impl Sender {
     }
 
     fn recover_fast(&mut self, profile: &Profile) {
-        // RFC 5681, 3.2: what limited transmit sent does not count.
-        let outstanding = (self.max - self.una).min(self.window.bytes);
+        let outstanding = self.max - self.una;
         let flight = match profile.recovery {
             // 4.4BSD halves its window, not what is outstanding.
             Recovery::Reno => self.window.bytes.min(self.peer_window_bytes),
-            _ => outstanding,
+            _ if profile.halves_pipe => outstanding.saturating_sub(self.gone_bytes(profile)),
+            // RFC 5681, 3.2: what limited transmit sent does not count.
+            _ => outstanding.min(self.window.bytes),
         };
         self.window.reduce(profile, self.mss, flight);
         self.is_recovering = true;
@@ -381,6 +382,15 @@ impl Sender {
             _ => DUPLICATES * self.mss,
         };
         self.window.bytes = self.window.ssthresh_bytes + inflation;
+    }
+
+    /// What has left the network when a loss is seen, by ns-3's count: with SACK
+    /// also the segment that was lost.
+    fn gone_bytes(&self, profile: &Profile) -> u64 {
+        match profile.recovery {
+            Recovery::Sack => self.arrived.bytes() + self.mss,
+            _ => DUPLICATES * self.mss,
+        }
     }
 
     /// Nothing was heard for too long: everything outstanding goes again,
