@@ -1,6 +1,7 @@
 //! The study's numbers, kept: a change of engine, TCP or proxies that moves
 //! them shows in review. `FARHAUL_SNAPSHOT=write cargo test -p farhaul-sim
-//! --test snapshot` writes them anew; count `MODEL_VERSION` up when they move.
+//! --test snapshot` writes them anew; count `MODEL_VERSION` up when they move, or
+//! `PAIR_VERSION` when only the pairs do. Both stand in the first line.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt::Write;
@@ -25,7 +26,7 @@ fn lines(base: &str) -> String {
         std::fs::read_to_string(path).map_err(|error| error.to_string())
     };
     let plan = Plan::parse(&format!("like = \"{base}.toml\"\n{SHORTER}"), &read).unwrap();
-    let mut text = format!("{base}, 20 s, 5 Mbit/s, seed 1\n");
+    let mut text = format!("{base}, 20 s, 5 Mbit/s, seed 1, {}\n", plan.model());
     for point in plan.points() {
         let result = plan::run(&plan, point);
         assert_eq!(

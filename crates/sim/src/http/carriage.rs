@@ -4,9 +4,9 @@
 //! The controller, [`farhaul_tunnel::Controller`], is the product's. Around it
 //! stands a model of QUIC with one short stream per frame: datagrams of 1472
 //! bytes with their headers, pacing, a window, acknowledgement of every tenth
-//! packet or after 25 ms, loss by the gateway's packet and time thresholds. What
-//! is not modelled: trains (the gateway sends a millisecond's packets at once),
-//! FEC, the handshake.
+//! packet or after 25 ms, loss by time alone, as the gateway judges it. What is
+//! not modelled: trains (the gateway sends a millisecond's packets at once), FEC,
+//! the handshake.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,9 +27,8 @@ const DATAGRAM_BYTES: u16 = 1472;
 const ACK_BYTES: u32 = 70;
 const ACK_EVERY: usize = 10;
 const ACK_DELAY_NS: u64 = 25 * NS_PER_MS;
-/// Packets that may arrive before one that was sent earlier.
-const REORDER_PACKETS: u64 = 64;
-/// Round trips after which a packet is lost when a later one arrived, in quarters.
+/// Round trips after which a packet is lost when a later one arrived, in quarters
+/// (RFC 9002, 6.1.2, with the gateway's factor).
 const REORDER_QUARTERS: u64 = 5;
 /// Frames wait in the tunnel, where they can still be ordered, and not here:
 /// no more than this is taken from it ahead of time, but always a datagram.
@@ -66,10 +65,12 @@ struct Frame {
 #[derive(Debug)]
 pub(super) struct Carriage {
     controller: Controller,
-    /// Smoothed round trip.
+    /// Smoothed round trip, and the latest one.
     rtt_ns: u64,
+    latest_rtt_ns: u64,
     /// Longer than any round trip: after it what was sent counts as lost.
     patience_ns: u64,
+    largest_acked: Option<u64>,
     unsent: VecDeque<Piece>,
     unsent_bytes: u64,
     frames: BTreeMap<u64, Frame>,
@@ -102,7 +103,9 @@ impl Carriage {
         Self {
             controller: Controller::new(settings, DATAGRAM_BYTES),
             rtt_ns,
+            latest_rtt_ns: rtt_ns,
             patience_ns: 2 * rtt_ns + NS_PER_S / 5,
+            largest_acked: None,
             unsent: VecDeque::new(),
             unsent_bytes: 0,
             frames: BTreeMap::new(),
@@ -194,8 +197,8 @@ impl Carriage {
         let may_send = !self.unsent.is_empty() && self.is_open();
         let turn_ns = may_send.then_some(self.free_ns);
         let ack_ns = self.unsaid_since_ns.map(|since_ns| since_ns + ACK_DELAY_NS);
-        let oldest = self.in_flight.first_key_value();
-        let loss_ns = oldest.map(|(_, sent)| sent.sent_ns + self.patience_ns);
+        let oldest = self.oldest();
+        let loss_ns = oldest.map(|(packet, sent)| self.lost_at_ns(packet, &sent));
         [turn_ns, ack_ns, loss_ns].into_iter().flatten().min()
     }
 
@@ -248,10 +251,8 @@ impl Carriage {
         for packet in packets {
             self.handle_acked(now_ns, packet, packet == largest);
         }
-        self.take_lost(now_ns, |packet, sent, late_ns| {
-            packet + REORDER_PACKETS <= largest
-                || (packet < largest && sent.sent_ns + late_ns <= now_ns)
-        });
+        self.largest_acked = self.largest_acked.max(Some(largest));
+        self.take_lost(now_ns);
         let is_limited = self.unsent.is_empty();
         self.controller.handle_ack_end(now_ns, is_limited);
     }
@@ -264,27 +265,38 @@ impl Carriage {
         self.controller
             .handle_acked(now_ns, packet, sent.sent_ns, sent.udp_bytes());
         if is_largest {
-            self.rtt_ns = (7 * self.rtt_ns + now_ns.saturating_sub(sent.sent_ns)) / 8;
+            self.latest_rtt_ns = now_ns.saturating_sub(sent.sent_ns);
+            self.rtt_ns = (7 * self.rtt_ns + self.latest_rtt_ns) / 8;
         }
     }
 
-    /// What was sent too long ago is lost.
-    pub(super) fn handle_timeout(&mut self, now_ns: u64) {
-        let patience_ns = self.patience_ns;
-        self.take_lost(now_ns, |_, sent, _| sent.sent_ns + patience_ns <= now_ns);
+    /// When a packet counts as lost if nothing is heard of it: sooner where a
+    /// later one has arrived.
+    fn lost_at_ns(&self, packet: u64, sent: &Sent) -> u64 {
+        let is_overtaken = self.largest_acked.is_some_and(|largest| packet < largest);
+        let wait_ns = if is_overtaken {
+            self.rtt_ns.max(self.latest_rtt_ns) * REORDER_QUARTERS / 4
+        } else {
+            self.patience_ns
+        };
+        sent.sent_ns + wait_ns
+    }
+
+    fn oldest(&self) -> Option<(u64, Sent)> {
+        let (packet, sent) = self.in_flight.first_key_value()?;
+        Some((*packet, *sent))
     }
 
     /// Lost pieces go before everything new, the oldest first. A piece whose
     /// datagram arrived after all is not counted a second time: its number is
     /// no longer in flight. Packets in flight are in the order of their times, so
     /// that those which are not lost follow those which are.
-    fn take_lost(&mut self, now_ns: u64, is_lost: impl Fn(u64, &Sent, u64) -> bool) {
-        let late_ns = self.rtt_ns * REORDER_QUARTERS / 4;
+    pub(super) fn take_lost(&mut self, now_ns: u64) {
         let mut lost = Vec::new();
-        while let Some(first) = self.in_flight.first_entry()
-            && is_lost(*first.key(), first.get(), late_ns)
+        while let Some((packet, sent)) = self.oldest()
+            && self.lost_at_ns(packet, &sent) <= now_ns
         {
-            let (packet, sent) = first.remove_entry();
+            self.in_flight.remove(&packet);
             self.in_flight_bytes -= sent.udp_bytes();
             self.controller.handle_lost(now_ns, packet);
             lost.push(sent.piece);
@@ -314,7 +326,7 @@ mod tests {
         let mut wire: Vec<(u64, u64)> = Vec::new();
         let mut now_ns = 0;
         for _ in 0..100_000 {
-            carriage.handle_timeout(now_ns);
+            carriage.take_lost(now_ns);
             while let Some(datagram) = carriage.next_datagram(now_ns) {
                 if !is_lost(datagram.number / 2) {
                     wire.push((now_ns + 50 * NS_PER_MS, datagram.number));

@@ -273,7 +273,7 @@ impl Pair {
             Side::Client => (&mut self.near, &mut self.far),
             Side::Server => (&mut self.far, &mut self.near),
         };
-        gateway.carriage.handle_timeout(now_ns);
+        gateway.carriage.take_lost(now_ns);
         loop {
             gateway.take_frames(now_ns);
             let Some(datagram) = gateway.carriage.next_datagram(now_ns) else {

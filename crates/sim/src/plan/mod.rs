@@ -4,6 +4,7 @@ mod error;
 mod inherit;
 mod points;
 mod run;
+mod size;
 mod tcp;
 mod written;
 
@@ -24,6 +25,14 @@ use written::Written;
 /// Results of one model are not compared with those of another: counted up
 /// whenever the same plan and seed give other packets.
 pub const MODEL_VERSION: u32 = 1;
+
+/// The same for plans with gateways in them, and only for those: their packets
+/// also depend on the product's tunnel and its congestion controller, which change
+/// more often than the simulator does.
+///
+/// * 1: transport paced at a told rate;
+/// * 2: the real controller; losses judged by time alone, as the gateway does.
+pub const PAIR_VERSION: u32 = 2;
 
 /// Text of a file a plan names, and where the plan says it is.
 pub type ReadFile<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
@@ -59,7 +68,11 @@ impl Plan {
             }
         };
         remember(&format!("{MODEL_VERSION} {written:?}"));
+        if written.has_gateways() {
+            remember(&format!("gateways {PAIR_VERSION}"));
+        }
         let logged = written.workload.read(read_file, &mut remember)?;
+        size::check(&written, logged.as_ref())?;
         let points = points::points(&written, &links, &profiles)?;
         Ok(Self {
             fingerprint: fingerprint.hex(),
@@ -84,6 +97,15 @@ impl Plan {
     /// Changes with everything that could change a result.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
+    }
+
+    /// The versions its results depend on, for people.
+    pub fn model(&self) -> String {
+        if self.written.has_gateways() {
+            format!("model {MODEL_VERSION}, gateways {PAIR_VERSION}")
+        } else {
+            format!("model {MODEL_VERSION}")
+        }
     }
 
     /// Its points; a point's place is its number.

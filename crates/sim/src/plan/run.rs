@@ -122,7 +122,7 @@ impl Plan {
 }
 
 /// Traces that make a load, at least one.
-fn parts(load_mbit: f64, trace_mbit: f64) -> u32 {
+pub(super) fn parts(load_mbit: f64, trace_mbit: f64) -> u32 {
     if trace_mbit <= 0.0 {
         return 1;
     }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use farhaul_link::LinkProfile;
 use serde::{Deserialize, Serialize};
 
+use super::points::{PAIR, PAIR_TOLD};
 use super::{PlanError, ReadFile};
-use crate::workload::{Generator, Workload, read_hosts, read_log};
+use crate::workload::{Generator, SECONDS_MAX, Workload, read_hosts, read_log};
 
-/// Longest log or drain, seconds.
-const SECONDS_MAX: f64 = 86_400.0;
+/// Most that multiplexing may add to a segment.
+const OVERHEAD_BYTES_MAX: u64 = 65_535;
 /// Most points of a plan.
 pub(super) const POINTS_MAX: usize = 1_000_000;
 /// Malformed lines of a log after which it is not believed.
@@ -132,6 +133,12 @@ pub struct ReportPlan {
 }
 
 impl Written {
+    /// Whether a point of it has gateways at its ends.
+    pub(super) fn has_gateways(&self) -> bool {
+        let is_pair = |name: &String| [PAIR, PAIR_TOLD].contains(&name.as_str());
+        self.sweep.architecture.iter().any(is_pair)
+    }
+
     pub(super) fn check(&self) -> Result<(), PlanError> {
         let study = &self.study;
         if self.name.is_empty()
@@ -177,6 +184,12 @@ impl Written {
             if bytes.is_some_and(|bytes| bytes < u64::from(study.mss_bytes)) {
                 return Err(PlanError::value(key, "must hold a segment of mss_bytes"));
             }
+        }
+        if study.overhead_bytes > OVERHEAD_BYTES_MAX {
+            return Err(PlanError::value(
+                "study.overhead_bytes",
+                format!("must be at most {OVERHEAD_BYTES_MAX}"),
+            ));
         }
         if !(study.far_delay_ms >= 0.0 && study.far_delay_ms <= 60_000.0) {
             return Err(PlanError::value(

@@ -32,4 +32,47 @@ impl Finding {
                 .is_some_and(|value| value >= low && value <= high),
         )
     }
+
+    /// Whether its interval of confidence and its bounds have anything in common.
+    pub fn may_be_inside(&self) -> bool {
+        let half = self.confidence.unwrap_or(0.0);
+        self.bounds
+            .zip(self.value)
+            .is_some_and(|((low, high), value)| value + half >= low && value - half <= high)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_may_reach_where_its_middle_does_not() {
+        let finding = |value, confidence| Finding {
+            scenario: String::new(),
+            config: String::new(),
+            metric: String::new(),
+            unit: String::new(),
+            value,
+            confidence,
+            reference: None,
+            bounds: Some((0.60, 0.82)),
+            remark: String::new(),
+        };
+        let verdict = |finding: Finding| (finding.is_inside(), finding.may_be_inside());
+        assert_eq!(verdict(finding(Some(0.7), None)), (Some(true), true));
+        assert_eq!(
+            verdict(finding(Some(0.822), Some(0.005))),
+            (Some(false), true)
+        );
+        assert_eq!(
+            verdict(finding(Some(0.59), Some(0.02))),
+            (Some(false), true)
+        );
+        assert_eq!(
+            verdict(finding(Some(0.83), Some(0.005))),
+            (Some(false), false)
+        );
+        assert_eq!(verdict(finding(None, None)), (Some(false), false));
+    }
 }

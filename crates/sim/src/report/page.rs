@@ -7,7 +7,7 @@ use super::finding::Finding;
 use super::group::{Estimate, Group, groups};
 use super::waikato::{Waikato, knees};
 use crate::ladder::Rung;
-use crate::plan::{MODEL_VERSION, Plan, PointResult};
+use crate::plan::{Plan, PointResult};
 use crate::results::Merged;
 
 /// A report.
@@ -182,12 +182,12 @@ fn page(
 ) -> String {
     let seeds = groups.first().map_or(0, |group| group.results.len());
     let mut page = format!(
-        "# Simulation: {}\n\n{}.\n\nPlan `{}`, fingerprint `{}`, model {}, {} runs, {} seeds each. Made by `farhaul sim report` from results alone.\n\n",
+        "# Simulation: {}\n\n{}.\n\nPlan `{}`, fingerprint `{}`, {}, {} runs, {} seeds each. Made by `farhaul sim report` from results alone.\n\n",
         plan.name(),
         plan.about(),
         plan.name(),
         merged.header.fingerprint,
-        MODEL_VERSION,
+        plan.model(),
         merged.results.len(),
         seeds
     );
@@ -250,6 +250,7 @@ fn push_findings(page: &mut String, findings: &[&Finding], reference: &str) {
         };
         let verdict = match finding.is_inside() {
             Some(true) => "inside",
+            Some(false) if finding.may_be_inside() => "**outside** by less than its interval",
             Some(false) => "**outside**",
             None => "-",
         };

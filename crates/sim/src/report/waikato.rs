@@ -23,13 +23,13 @@ const CALIBRATED: &str = "follows from the two above";
 /// Why persistent connections behind the proxy save nothing where the far
 /// network has no round trip.
 const FAR_ROUND_TRIP: &str = "the plan's far network costs a reply the time the log saw and no round \
-     trip, so that there is nothing for a standing connection behind the proxy to save: 2.36 s and \
-     one round trip of 0.64 s are 52 % of the base already. With a far round trip it does: \
-     plans/waikato-far.toml";
+     trip, so that a standing connection behind the proxy saves nothing: 2.36 s and one round trip \
+     of 0.64 s are 52 % of the base already. By the paper's numbers 0.14 s or more were saved there; \
+     with a far round trip it is inside: plans/waikato-far.toml, docs/design/sim-waikato.md";
 
 /// What the lowest load depends on most.
 const LEAST_REUSE: &str = "depends on how many requests a host gets within 15 s: hosts and their \
-     popularity are free parameters";
+     popularity are free parameters (docs/design/sim-waikato.md has others)";
 
 /// A share of the full rate that counts as full.
 const FULL_SHARE: f64 = 0.98;

@@ -54,7 +54,7 @@ fn read_entry(line: &str, host: &str, header_bytes: u64) -> Result<Option<Entry>
     } else {
         None
     };
-    Ok(Some(Entry {
+    let entry = Entry {
         at_s,
         client: client.to_owned(),
         host: named.unwrap_or_else(|| host.to_owned()),
@@ -62,7 +62,8 @@ fn read_entry(line: &str, host: &str, header_bytes: u64) -> Result<Option<Entry>
         request_bytes: None,
         reply_bytes: header_bytes.saturating_add(body_bytes),
         far_s: None,
-    }))
+    };
+    entry.checked().map(Some)
 }
 
 /// Up to the closing quote; a quote may stand in the text behind a backslash.
@@ -96,8 +97,8 @@ fn date_s(date: &str) -> Option<f64> {
         return None;
     }
     let sign = if zone.starts_with('-') { -1 } else { 1 };
-    let offset: i64 = zone.get(1..)?.parse().ok()?;
-    let east_s = sign * (offset / 100 * 3600 + offset % 100 * 60);
+    let offset: u16 = zone.get(1..)?.parse().ok()?;
+    let east_s = sign * (i64::from(offset / 100) * 3600 + i64::from(offset % 100) * 60);
     let days = days_from_epoch(year, u32::try_from(month).ok()?, day)?;
     let local_s = days * 86_400 + i64::from(hour * 3600 + minute * 60 + second);
     Some((local_s - east_s) as f64)
@@ -136,5 +137,22 @@ mod tests {
             read.bad.iter().map(|(line, _)| *line).collect::<Vec<_>>(),
             [5, 6]
         );
+    }
+
+    #[test]
+    fn what_no_server_writes_is_malformed() {
+        let line = |zone: &str, bytes: &str| {
+            format!("h - - [10/Oct/2000:20:55:37 {zone}] \"GET / HTTP/1.0\" 200 {bytes}\n")
+        };
+        let wrong = [
+            line("+9223372036854775807", "1"),
+            line("\u{2212}0700", "1"),
+            line("+0000", "18446744073709551615"),
+            line("+0000", "-1"),
+        ];
+        for line in wrong {
+            let read = read_clf(&line, "h", 250, 1).unwrap();
+            assert_eq!((read.kept.len(), read.bad_lines), (0, 1), "{line}");
+        }
     }
 }

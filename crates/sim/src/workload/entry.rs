@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Host, Request, Workload};
+use super::{Host, REPLY_BYTES_MAX, Request, SECONDS_MAX, Workload};
 use crate::engine::nanoseconds;
 
 /// A request as another log has it.
@@ -22,6 +22,24 @@ pub struct Entry {
     pub reply_bytes: u64,
     /// How long the reply took, where the log has it.
     pub far_s: Option<f64>,
+}
+
+impl Entry {
+    /// Refuses what no study can use, as the log file would.
+    pub(super) fn checked(self) -> Result<Self, String> {
+        if self.reply_bytes > REPLY_BYTES_MAX {
+            return Err(format!(
+                "a reply of {} bytes is no web page",
+                self.reply_bytes
+            ));
+        }
+        match self.far_s {
+            Some(far_s) if !(0.0..=SECONDS_MAX).contains(&far_s) => {
+                Err(format!("no reply takes {far_s} s"))
+            }
+            _ => Ok(self),
+        }
+    }
 }
 
 /// What a server's handshake said.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Host, Request, Workload};
+use super::{Host, REPLY_BYTES_MAX, Request, Workload};
 use crate::engine::{NS_PER_S, Stream, nanoseconds};
 
 /// Draws outside the bounds are drawn again, so often.
@@ -109,6 +109,7 @@ impl Generator {
                 && not_negative(law.sigma)
                 && bounds(law)
                 && law.median_bytes <= law.max_bytes as f64
+                && law.max_bytes <= REPLY_BYTES_MAX
         };
         let weights = |choices: &[Weighted]| {
             let are_fine = choices
@@ -129,11 +130,11 @@ impl Generator {
             }
             () if !is_lawful(&self.main) => wrong(
                 "main",
-                "needs 0 < min <= median <= max and no negative sigma",
+                "needs 0 < min <= median <= max <= 16 GiB and no negative sigma",
             ),
             () if !is_lawful(&self.embedded) => wrong(
                 "embedded",
-                "needs 0 < min <= median <= max and no negative sigma",
+                "needs 0 < min <= median <= max <= 16 GiB and no negative sigma",
             ),
             () if !not_negative(self.gap_s) => wrong("gap_s", "must not be negative"),
             () if !positive(self.far_mean_s) => wrong("far_mean_s", "must be above 0"),

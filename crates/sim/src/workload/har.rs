@@ -108,7 +108,7 @@ fn read_entry(value: serde_json::Value) -> Result<Option<Entry>, String> {
     let asked_bytes = known(entry.request.headers_size) + known(entry.request.body_size);
     let time_ms = |time: Option<f64>| time.filter(|ms| *ms > 0.0).unwrap_or(0.0);
     let far_ms = time_ms(entry.timings.wait) + time_ms(entry.timings.receive);
-    Ok(Some(Entry {
+    let entry = Entry {
         at_s: moment_s(&entry.started_date_time).ok_or("startedDateTime is no date")?,
         client: entry.pageref.unwrap_or_default(),
         host: host_of_url(&entry.request.url).ok_or("the URL names no host")?,
@@ -116,7 +116,8 @@ fn read_entry(value: serde_json::Value) -> Result<Option<Entry>, String> {
         request_bytes: u32::try_from(asked_bytes).ok().filter(|bytes| *bytes > 0),
         reply_bytes,
         far_s: Some(far_ms / 1000.0),
-    }))
+    };
+    entry.checked().map(Some)
 }
 
 /// `2024-05-01T12:00:00.123+02:00` in seconds since 1970 (RFC 3339).

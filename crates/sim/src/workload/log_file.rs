@@ -6,13 +6,8 @@ use std::fmt::Write;
 
 use super::host_file::Hosts;
 use super::lines::{Kept, TooManyBadLines, number, read_lines, time_s};
-use super::{Request, Workload};
+use super::{REPLY_BYTES_MAX, Request, SECONDS_MAX, Workload};
 use crate::engine::{nanoseconds, seconds};
-
-/// Longest log and longest reply time, seconds: a day.
-const SECONDS_MAX: f64 = 86_400.0;
-/// Longest reply: 1 TiB.
-const REPLY_BYTES_MAX: u64 = 1 << 40;
 
 /// Reads a log file whose requests go to these hosts.
 ///

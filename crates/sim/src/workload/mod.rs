@@ -20,8 +20,14 @@ pub use har::read_har;
 pub use host_file::{read_hosts, write_hosts};
 pub use lines::{Kept, TooManyBadLines};
 pub use log_file::{read_log, write_log};
-pub use scale::Scaled;
+pub use scale::{PARTS_MAX, Scaled};
 pub use squid::read_squid;
+
+/// Longest reply: 16 GiB. What is larger is no web page, and its segments would
+/// take all the time there is.
+pub const REPLY_BYTES_MAX: u64 = 1 << 34;
+/// Longest log, and longest time of a reply: a day.
+pub const SECONDS_MAX: f64 = 86_400.0;
 
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq)]

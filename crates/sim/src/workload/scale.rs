@@ -6,6 +6,8 @@ use crate::engine::Stream;
 
 /// Clients of one part are not those of another.
 const CLIENTS_PER_PART: u32 = 1 << 20;
+/// Traces that can be merged, so that every client has a number.
+pub const PARTS_MAX: u32 = 1 << 12;
 
 /// Merges traces and shifted copies of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +31,7 @@ impl Scaled {
             requests: Vec::new(),
             duration_ns: first.duration_ns,
         };
-        for (part, day) in (0..self.parts).zip(days.iter().cycle()) {
+        for (part, day) in (0..self.parts.min(PARTS_MAX)).zip(days.iter().cycle()) {
             let is_copy = part as usize >= days.len();
             let mut stream = Stream::new(self.seed, "shift", u64::from(part));
             let shift_ns = if is_copy {

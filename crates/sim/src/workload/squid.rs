@@ -4,9 +4,6 @@
 use super::entry::{Entry, host_of_url};
 use super::lines::{Kept, TooManyBadLines, number, read_lines, short, time_s};
 
-/// Longest time a reply can have taken: a day.
-const ELAPSED_MS_MAX: u64 = 86_400_000;
-
 /// Reads an access.log. Only what was fetched from elsewhere is kept: hits,
 /// denials, errors and tunnels are left out, as the study left out what its
 /// caches answered.
@@ -32,9 +29,6 @@ fn read_entry(line: &str) -> Result<Option<Entry>, String> {
     let url = words.next().ok_or("the URL is missing")?;
     words.next().ok_or("the user is missing")?;
     let hierarchy = words.next().ok_or("hierarchy and peer are missing")?;
-    if elapsed_ms > ELAPSED_MS_MAX {
-        return Err(format!("no reply takes {elapsed_ms} ms"));
-    }
     let (way, peer) = hierarchy.split_once('/').unwrap_or((hierarchy, "-"));
     let is_fetched = code.contains("MISS") && way != "NONE" && way != "HIER_NONE";
     if !is_fetched || method == "CONNECT" || !(200..400).contains(&status) {
@@ -42,7 +36,7 @@ fn read_entry(line: &str) -> Result<Option<Entry>, String> {
     }
     let host = host_of_url(url).ok_or_else(|| format!("`{}` names no host", short(url)))?;
     let far_s = elapsed_ms as f64 / 1000.0;
-    Ok(Some(Entry {
+    let entry = Entry {
         at_s: (ended_s - far_s).max(0.0),
         client: client.to_owned(),
         host,
@@ -50,7 +44,8 @@ fn read_entry(line: &str) -> Result<Option<Entry>, String> {
         request_bytes: None,
         reply_bytes,
         far_s: Some(far_s),
-    }))
+    };
+    entry.checked().map(Some)
 }
 
 #[cfg(test)]
@@ -65,9 +60,11 @@ mod tests {
 868234568.100    100 10.0.0.6 TCP_MISS/404 300 GET http://www.example.com/c - DIRECT/192.0.2.7 text/html
 868234568.200   9000 10.0.0.6 TCP_MISS/200 300 CONNECT example.com:443 - HIER_DIRECT/192.0.2.8 -
 868234568.300 nonsense
+868234568.400 99999999999 10.0.0.6 TCP_MISS/200 1 GET http://a.example/ - DIRECT/192.0.2.8 -
+868234568.500 1 10.0.0.6 TCP_MISS/200 18446744073709551615 GET http://a.example/ - DIRECT/192.0.2.8 -
 ";
-        let read = read_squid(log, 1).unwrap();
-        assert_eq!((read.kept.len(), read.left_out, read.bad_lines), (1, 3, 1));
+        let read = read_squid(log, 3).unwrap();
+        assert_eq!((read.kept.len(), read.left_out, read.bad_lines), (1, 3, 3));
         assert_eq!(read.bad[0].0, 5);
         let entry = &read.kept[0];
         assert!((entry.at_s - 868_234_565.39).abs() < 1e-6);
