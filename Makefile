@@ -5,7 +5,7 @@ demo:      ; @scripts/demo.sh      ## real servers and clients across an emulate
 test:      ; @scripts/test.sh      ## set up, build, run every test; needs root or sudo
 check:     ; @scripts/check.sh     ## format, lints, layering, documentation
 calibrate: ; @scripts/calibrate.sh ## how true the link emulator is, beside the published tables
-bench-reduce: ; @scripts/bench-reduce.sh ## what a second version costs on the wire and in CPU time, beside zstd --patch-from (ONLY=text)
+bench-reduce: ; @scripts/bench-reduce.sh ## what a second version costs on the wire and in CPU time, beside zstd --patch-from (ONLY=text MEGABYTES=n)
 bench-tunnel: ; @scripts/bench-tunnel.sh ## the tunnel over 120 links in virtual time (ONLY=pattern SEEDS=n JOBS=n)
 bench-tunnel-live: ; @scripts/bench-tunnel-live.sh ## the tunnel on real packets beside cubic and BBR (ONLY=text)
 probe:     ; @scripts/probe.sh     ## how often the circuit tester names a planted fault (ONLY=text RUNS=n); goes on where it was stopped

@@ -62,12 +62,15 @@ impl Ahead {
                 break;
             };
             let fingerprint = index.fingerprint(window);
-            index.prefetch(fingerprint);
             self.samples.push(Sample {
                 at,
                 fingerprint,
                 found: None,
             });
+        }
+        // A loop of its own: so many of these are under way at once as the processor can see ahead.
+        for sample in &self.samples {
+            index.prefetch(sample.fingerprint);
         }
         for sample in &mut self.samples {
             sample.found = index.find(sample.fingerprint, near);

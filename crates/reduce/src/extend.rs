@@ -5,7 +5,9 @@
 
 /// Compared at once while everything agrees.
 const BLOCK: usize = 512;
-/// Compared at once near the end.
+/// Compared at once near the end, a cache line of each.
+const LINE: usize = 64;
+/// Compared at once at the very end.
 const STEP: usize = 8;
 
 /// Bytes that agree from the front.
@@ -15,13 +17,11 @@ pub(crate) fn common_prefix(left: &[u8], right: &[u8]) -> usize {
         left.get(..max).unwrap_or_default(),
         right.get(..max).unwrap_or_default(),
     );
-    let mut done = 0;
-    for (a, b) in left.chunks_exact(BLOCK).zip(right.chunks_exact(BLOCK)) {
-        if a != b {
-            break;
-        }
-        done += BLOCK;
-    }
+    let mut done = same_blocks::<BLOCK>(left, right);
+    done += same_blocks::<LINE>(
+        left.get(done..).unwrap_or_default(),
+        right.get(done..).unwrap_or_default(),
+    );
     let (left, right) = (
         left.get(done..).unwrap_or_default(),
         right.get(done..).unwrap_or_default(),
@@ -40,6 +40,16 @@ pub(crate) fn common_prefix(left: &[u8], right: &[u8]) -> usize {
         right.get(tail(right)..).unwrap_or_default(),
     );
     done + a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// Bytes that agree from the front, in whole blocks.
+fn same_blocks<const BYTES: usize>(left: &[u8], right: &[u8]) -> usize {
+    let pairs = left
+        .as_chunks::<BYTES>()
+        .0
+        .iter()
+        .zip(right.as_chunks::<BYTES>().0);
+    pairs.take_while(|(a, b)| a == b).count() * BYTES
 }
 
 /// Bytes that agree from the back.

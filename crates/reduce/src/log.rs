@@ -31,6 +31,8 @@ struct Segment {
     slot: Option<u32>,
     pins: u32,
     is_recent: bool,
+    /// The round in which it was pinned last.
+    round: u64,
 }
 
 pub(crate) struct Log {
@@ -47,6 +49,8 @@ pub(crate) struct Log {
     address: u64,
     /// Segments written or repeated since this was asked last.
     touched: Vec<u64>,
+    /// How often that was asked, from 1.
+    round: u64,
     pinned: usize,
     unkept_bytes: u64,
 }
@@ -66,6 +70,7 @@ impl Log {
             first: 0,
             address: 0,
             touched: Vec::new(),
+            round: 1,
             pinned: 0,
             unkept_bytes: 0,
         }
@@ -192,32 +197,26 @@ impl Log {
         self.address -= bytes;
     }
 
-    /// Pins a segment until somebody says for how long.
+    /// Pins a segment until somebody says for how long, once a round.
     fn note(&mut self, number: u64) {
-        if self.touched.last() == Some(&number) {
+        let round = self.round;
+        let Some(segment) = self
+            .segment_mut(number)
+            .filter(|segment| segment.round != round)
+        else {
             return;
-        }
-        if let Some(segment) = self.segment_mut(number) {
-            segment.pins += 1;
-            let is_first = segment.pins == 1;
-            self.pinned += usize::from(is_first);
-            self.touched.push(number);
-        }
+        };
+        segment.round = round;
+        segment.pins += 1;
+        let is_first = segment.pins == 1;
+        self.pinned += usize::from(is_first);
+        self.touched.push(number);
     }
 
     /// The segments that were written or repeated since the last time: they are pinned until [`Log::unpin`].
     pub(crate) fn take_pinned(&mut self) -> Vec<u64> {
-        let mut touched = std::mem::take(&mut self.touched);
-        touched.sort_unstable();
-        let mut once = touched.clone();
-        once.dedup();
-        let twice = touched.windows(2).filter_map(|pair| match pair {
-            [left, right] if left == right => Some(*left),
-            _ => None,
-        });
-        let twice: Vec<u64> = twice.collect();
-        self.unpin(&twice);
-        once
+        self.round += 1;
+        std::mem::take(&mut self.touched)
     }
 
     /// Takes one pin off each of these.

@@ -1,6 +1,7 @@
 //! What is sent: pairs of versions, the second one edited. Made on the spot, the same on every machine.
 
 use std::fmt::Write;
+use std::io::Read;
 use std::path::Path;
 
 use crate::source::Noise;
@@ -23,10 +24,15 @@ pub const NAMES: &[&str] = &[
     "random",
 ];
 
-/// Reads or makes a pair; upstream versions lie in `folder`.
-pub fn pair(name: &'static str, folder: &Path) -> std::io::Result<Pair> {
-    let file = |file: &str| std::fs::read(folder.join(file));
-    let (first, second) = match name {
+/// Reads or makes a pair, each version cut to `bytes_max`; upstream versions lie in `folder`.
+pub fn pair(name: &'static str, folder: &Path, bytes_max: usize) -> std::io::Result<Pair> {
+    let file = |file: &str| {
+        let mut bytes = Vec::new();
+        let file = std::fs::File::open(folder.join(file))?;
+        file.take(bytes_max as u64).read_to_end(&mut bytes)?;
+        std::io::Result::Ok(bytes)
+    };
+    let (mut first, mut second) = match name {
         "kernel-tar" => (file("kernel-1.tar")?, file("kernel-2.tar")?),
         "usr-tar" => (file("usr-1.tar")?, file("usr-2.tar")?),
         "usr-image" => (file("usr-1.img")?, file("usr-2.img")?),
@@ -34,6 +40,8 @@ pub fn pair(name: &'static str, folder: &Path) -> std::io::Result<Pair> {
         "sql" => sql(),
         _ => random(),
     };
+    first.truncate(bytes_max);
+    second.truncate(bytes_max);
     Ok(Pair {
         name,
         first,

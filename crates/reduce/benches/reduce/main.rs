@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `CORPORA` | folder of the upstream versions, made by `scripts/reduce-corpora.sh` |
 //! | `ONLY` | pairs whose name holds this text; nothing is written then |
+//! | `MEGABYTES` | so much of each version, 256 if unset |
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -23,7 +24,7 @@ use farhaul_lab::measurement::{Measurement, Op, Row};
 use farhaul_reduce::{Codec, Levels, Settings};
 use passes::{Link, Pass};
 
-const PLAN: &str = "each pair once through encoder and decoder in one thread, memory tier: first version, second version \
+const PLAN: &str = "the first 256 MB of each version (MEGABYTES says otherwise); each pair once through encoder and decoder in one thread, memory tier: first version, second version \
     (edited), second version again (identical), every byte compared; input in pieces of 256 KiB from one buffer; GB/s (1e9) of \
     the thread's CPU time, memory touched before; encode includes framing and compression; wire bytes with zstd 3 unless the row \
     says null; `share` is (input - wire) / (input - patch-from), `share beyond zstd` (zstd - wire) / (zstd - patch-from) with \
@@ -35,15 +36,23 @@ const DECODE_TARGET: f64 = 5.0;
 const SHARE_TARGET: f64 = 0.97;
 /// Wire bytes per byte of an identical re-send: 64 KiB for a gigabyte.
 const IDENTICAL_TARGET: f64 = 65_536.0 / 1e9;
+/// Bytes of each version in units of 1e6.
+const MEGABYTES: usize = 256;
+/// Literals the levels are tried on.
+const LEVEL_BYTES: usize = 16 << 20;
 const CONFIGS: [&str; 3] = ["first", "edited", "identical"];
 const LINKS_MBIT_S: [f64; 5] = [1.5, 45.0, 155.0, 1000.0, 10_000.0];
 
 fn main() -> ExitCode {
     let folder = PathBuf::from(std::env::var("CORPORA").unwrap_or_default());
     let only = std::env::var("ONLY").unwrap_or_default();
+    let megabytes = std::env::var("MEGABYTES").map(|text| text.parse());
+    let megabytes = megabytes
+        .unwrap_or(Ok(MEGABYTES))
+        .expect("MEGABYTES is a number");
     let mut document = Measurement::new("reduce", PLAN, 0);
     for name in corpora::NAMES.iter().filter(|name| name.contains(&only)) {
-        let rows = match corpora::pair(name, &folder) {
+        let rows = match corpora::pair(name, &folder, megabytes * 1_000_000) {
             Ok(pair) => measure(&pair),
             Err(error) => vec![Row::failed(name, "all", "pair", "", error.to_string())],
         };
@@ -240,7 +249,7 @@ fn share_rows(
 
 /// The level that one core would choose for this pair's literals.
 fn level_rows(pair: &Pair) -> Vec<Row> {
-    let literals = &pair.first[..pair.first.len().min(64 << 20)];
+    let literals = &pair.first[..pair.first.len().min(LEVEL_BYTES)];
     let mut levels = Levels::new(None);
     for codec in levels.all() {
         let (to_bytes, cpu) = passes::compress(literals, codec);
