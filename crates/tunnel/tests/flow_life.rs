@@ -393,6 +393,33 @@ fn an_open_or_answer_that_comes_again_changes_nothing() {
 }
 
 #[test]
+fn data_that_comes_again_changes_nothing_even_after_the_end() {
+    let (mut a, mut b, flow) = open_pair();
+    let mut sent = Vec::new();
+    for part in [&b"one "[..], b"two "] {
+        a.write(flow, Bytes::copy_from_slice(part)).unwrap();
+        sent.extend(frames(&mut a));
+        deliver(&mut b, sent.clone());
+    }
+    a.finish(flow);
+    sent.extend(frames(&mut a));
+    deliver(&mut b, sent.clone());
+    for part in [&b"one "[..], b"two "] {
+        let read = b.read(9, flow, 99);
+        assert_eq!(read, Read::Data(Bytes::from_static(part)));
+    }
+    assert_eq!(b.read(9, flow, 99), Read::End);
+    deliver(&mut b, sent.clone());
+    b.finish(flow);
+    settle(&mut a, &mut b);
+    assert_eq!(a.read(9, flow, 99), Read::End);
+    settle(&mut a, &mut b);
+    assert_eq!((a.flows().count(), b.flows().count()), (0, 0));
+    deliver(&mut b, sent);
+    assert_eq!(b.flows().count(), 0, "not opened anew by its data");
+}
+
+#[test]
 fn no_credit_is_sent_for_a_direction_that_has_ended() {
     let (mut a, mut b, flow) = open_pair();
     a.write(flow, vec![1; 500_000].into()).unwrap();

@@ -113,7 +113,8 @@ impl Flight {
     /// What of a rate is left for QUIC.
     fn left_of(&self, rate_bytes_s: u64) -> u64 {
         let reserved_ppm = self.reserved_ppm.load(Ordering::Relaxed);
-        rate_bytes_s - rate_bytes_s / 1_000_000 * u64::from(reserved_ppm)
+        let share = f64::from(reserved_ppm) / 1e6;
+        rate_bytes_s - (rate_bytes_s as f64 * share) as u64
     }
 
     fn sent(&self, bytes: u64) {
@@ -349,6 +350,7 @@ mod tests {
         assert_eq!(flight.left_of(10_000_000), 10_000_000);
         flight.reserve(0.02);
         assert_eq!(flight.left_of(10_000_000), 9_800_000);
+        assert_eq!(flight.left_of(150_000), 147_000, "of slow links, too");
         flight.reserve(7.0);
         assert_eq!(flight.left_of(10_000_000), 5_000_000, "half at most");
     }

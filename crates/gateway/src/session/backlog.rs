@@ -72,6 +72,12 @@ impl PathFigures {
         self.datagram_bytes.saturating_sub(DATAGRAM_OVERHEAD_BYTES)
     }
 
+    /// Time the link takes for one packet, ns; 0 where its rate is not known.
+    pub(super) fn packet_ns(&self) -> u64 {
+        let scaled = self.datagram_bytes.saturating_mul(1_000_000_000);
+        scaled.checked_div(self.rate_bytes_s).unwrap_or(0)
+    }
+
     /// What the stack may hold unsent, bytes.
     pub(super) fn backlog_bytes(&self) -> u64 {
         let bytes_in = |time_ms: u64| self.pacing_bytes_s.saturating_mul(time_ms) / 1000;

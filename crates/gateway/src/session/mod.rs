@@ -12,6 +12,7 @@ mod intake;
 mod lane;
 mod liveness;
 mod pump;
+mod repeat;
 
 use std::collections::HashMap;
 use std::fmt;

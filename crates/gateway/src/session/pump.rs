@@ -9,6 +9,8 @@
 //!   milliseconds' worth unsent (`backlog`), and while what it keeps for
 //!   repetition is within bounds.
 //!
+//! Small frames that somebody waits for go more than once on a path that loses (`repeat`).
+//!
 //! How much the stack has taken and not yet seen acknowledged only the stack
 //! knows, to the byte; its send window is the gauge. It is set to what is on
 //! the wire (`quic/flight.rs`) plus the backlog allowed, and then the stack
@@ -24,6 +26,7 @@ use farhaul_tunnel::{Class, Transmit};
 
 use super::backlog::PathFigures;
 use super::lane::Lane;
+use super::repeat::Repeats;
 use super::{Session, SessionEnd};
 use crate::quic::flight::Flight;
 
@@ -85,6 +88,7 @@ struct Pump {
     /// Frames the stack has not taken whole.
     urgent: Option<Lane>,
     bulk: Option<Lane>,
+    repeats: Repeats,
     /// What the stack's send window is set to.
     window_bytes: Option<u64>,
 }
@@ -99,6 +103,7 @@ impl Pump {
             looked_bytes: 0,
             urgent: None,
             bulk: None,
+            repeats: Repeats::default(),
             window_bytes: None,
         }
     }
@@ -109,8 +114,19 @@ impl Pump {
         self.looked_bytes = self.sent_bytes();
         self.advance_urgent().await?;
         self.advance_bulk().await?;
+        self.repeat().await?;
         while let Some(frame) = self.next_frame() {
             self.hand_over(frame).await?;
+        }
+        Ok(())
+    }
+
+    /// Hands over the copies that are due.
+    async fn repeat(&mut self) -> Result<(), SessionEnd> {
+        while self.urgent.is_none()
+            && let Some(frame) = self.repeats.poll(self.session.now_ns())
+        {
+            self.send(frame).await?;
         }
         Ok(())
     }
@@ -168,16 +184,29 @@ impl Pump {
     }
 
     async fn hand_over(&mut self, frame: Transmit) -> Result<(), SessionEnd> {
+        if frame.is_protected
+            && let Some(channel) = self.session.correction.get()
+        {
+            let copies = match Repeats::suits(&frame) {
+                true => channel.pay_for_copies(Repeats::cost_bytes(&frame)),
+                false => 0,
+            };
+            if copies > 0 {
+                let (now_ns, packet_ns) = (self.session.now_ns(), self.path.packet_ns());
+                self.repeats.add(now_ns, packet_ns, copies, &frame);
+            } else {
+                channel.protect(frame.frame_bytes());
+            }
+        }
+        self.send(frame).await
+    }
+
+    async fn send(&mut self, frame: Transmit) -> Result<(), SessionEnd> {
         if frame.flow.is_some() {
             self.session.mark.store(frame.dscp, Ordering::Relaxed);
         }
         let (class, is_control) = (frame.class, frame.priority == i32::MAX);
         let frame_bytes = frame.frame_bytes() as u64;
-        if frame.is_protected
-            && let Some(channel) = self.session.correction.get()
-        {
-            channel.protect(frame.frame_bytes());
-        }
         let lane = Lane::open(&self.session, frame).await?;
         let is_urgent = matches!(class, Class::Control | Class::Interactive);
         self.account(&lane, frame_bytes, is_urgent && !is_control);
@@ -276,10 +305,14 @@ impl Pump {
                 _ => std::future::pending().await,
             }
         };
+        let until_repeat = self.repeats.due_ns().map(|due_ns| {
+            Duration::from_nanos(due_ns.saturating_sub(self.session.now_ns()).max(1))
+        });
         let tick = async {
-            match is_held_up {
-                true => tokio::time::sleep(TICK).await,
-                false => std::future::pending().await,
+            match (is_held_up, until_repeat) {
+                (true, time) => tokio::time::sleep(TICK.min(time.unwrap_or(TICK))).await,
+                (false, Some(time)) => tokio::time::sleep(time).await,
+                (false, None) => std::future::pending().await,
             }
         };
         tokio::select! {

@@ -5,7 +5,7 @@
 //!   that comes with delay is a full queue, and repairs would make it fuller.
 //! * A burst of datagrams gets repairs for the mean loss and four standard deviations more, with
 //!   the variance that losses in bursts of the usual length have. Below [`LOSS_OFF`] it gets none.
-//! * Repairs may use a quarter of the bytes they protect and three bytes of 1000 of all that is
+//! * Repairs may use a fifth of the bytes they protect and 27 bytes of 10,000 of all that is
 //!   sent, so bulk loses at most that to them, whatever the bursts ask for.
 
 /// Loss from which repairs are sent.
@@ -17,10 +17,11 @@ const DEVIATIONS: f64 = 4.0;
 /// More loss than this is not planned for.
 const LOSS_MAX: f64 = 0.25;
 /// Repair bytes earned by each protected byte.
-const EARNED_PROTECTED: f64 = 0.25;
+const EARNED_PROTECTED: f64 = 0.19;
 /// Repair bytes earned by each byte sent, protected or not.
-const EARNED_ANY: f64 = 0.003;
-/// Repair bytes earned by a second, so that single keystrokes can be repaired.
+const EARNED_ANY: f64 = 0.0027;
+/// Repair bytes earned by a second, so that single keystrokes can be repaired; what is earned by
+/// other bytes counts towards it, or a slow link that is full would give a hundredth for this.
 const EARNED_SECOND: f64 = 2_000.0;
 /// What can be saved up, bytes: the repairs of some requests.
 const SAVED_BYTES_MAX: f64 = 32_000.0;
@@ -77,6 +78,8 @@ pub struct Adaptation {
     is_on: bool,
     is_congested: bool,
     saved_bytes: f64,
+    /// Earned since the last observation.
+    earned_lately: f64,
 }
 
 impl Default for Adaptation {
@@ -93,6 +96,7 @@ impl Default for Adaptation {
             is_on: false,
             is_congested: false,
             saved_bytes: SAVED_BYTES_MAX / 2.0,
+            earned_lately: 0.0,
         }
     }
 }
@@ -105,7 +109,9 @@ impl Adaptation {
         let sent = grown(now.sent, before.sent);
         let lost = grown(now.lost, before.lost) + grown(now.recovered, before.recovered);
         let seconds = grown(now.now_ns, before.now_ns) / 1e9;
-        self.earn(seconds * EARNED_SECOND);
+        let by_second = (seconds * EARNED_SECOND - self.earned_lately).max(0.0);
+        self.earned_lately = 0.0;
+        self.save(by_second);
         self.note_runs(
             grown(now.missing, before.missing),
             grown(now.runs, before.runs),
@@ -206,16 +212,14 @@ impl Adaptation {
     }
 
     /// Bytes were sent; repairs may use a part of it.
-    pub fn sent(&mut self, bytes: usize, is_protected: bool) {
-        let part = if is_protected {
-            EARNED_ANY + EARNED_PROTECTED
-        } else {
-            EARNED_ANY
-        };
-        self.earn(bytes as f64 * part);
+    /// A datagram that bulk has filled up counts for what is protected in it.
+    pub fn sent(&mut self, bytes: usize, protected_bytes: usize) {
+        let earned = bytes as f64 * EARNED_ANY + protected_bytes as f64 * EARNED_PROTECTED;
+        self.earned_lately += earned;
+        self.save(earned);
     }
 
-    fn earn(&mut self, bytes: f64) {
+    fn save(&mut self, bytes: f64) {
         self.saved_bytes = (self.saved_bytes + bytes).min(SAVED_BYTES_MAX);
     }
 
@@ -366,12 +370,12 @@ mod tests {
     }
 
     #[test]
-    fn repairs_cost_a_quarter_of_what_they_protect_and_little_of_the_rest() {
+    fn repairs_cost_a_fifth_of_what_they_protect_and_little_of_the_rest() {
         let mut adaptation = Adaptation::default();
         while adaptation.spend(100) {}
         let mut spent = 0;
         for round in 0..10_000 {
-            adaptation.sent(1000, round % 10 == 0);
+            adaptation.sent(1000, if round % 10 == 0 { 1000 } else { 0 });
             if adaptation.spend(800) {
                 spent += 800;
             }
@@ -379,6 +383,24 @@ mod tests {
         let earned = 10_000_000.0 * EARNED_ANY + 1_000_000.0 * EARNED_PROTECTED;
         assert!(f64::from(spent) <= earned + 100.0);
         assert!(f64::from(spent) > earned * 0.99);
+    }
+
+    #[test]
+    fn a_second_earns_nothing_on_a_link_that_is_full() {
+        let mut adaptation = Adaptation::default();
+        while adaptation.spend(100) {}
+        let before = adaptation.saved_bytes;
+        adaptation.sent(1_000_000, 0);
+        let mut now = Observation {
+            now_ns: 1000 * MS,
+            ..adaptation.last
+        };
+        adaptation.observe(now);
+        let earned = adaptation.saved_bytes - before;
+        assert!((earned - 1e6 * EARNED_ANY).abs() < 1.0, "{earned}");
+        now.now_ns += 1000 * MS;
+        adaptation.observe(now);
+        assert!((adaptation.saved_bytes - before - earned - EARNED_SECOND).abs() < 1.0);
     }
 
     #[test]

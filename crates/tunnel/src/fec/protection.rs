@@ -14,6 +14,8 @@ use super::wire::Repair;
 const STRETCH_DATAGRAMS: usize = WINDOW_DATAGRAMS_MAX / 2;
 /// Other datagrams between two repairs, so that a burst of losses does not take several of them.
 const GAP_DATAGRAMS: usize = 2;
+/// From this loss on a small frame gets two copies.
+const LOSS_OF_TWO_COPIES: f64 = 0.03;
 
 /// The sender's side as a whole: what is sent, what is repaired, and how much.
 #[derive(Debug, Default)]
@@ -36,9 +38,9 @@ pub struct Protection {
 }
 
 impl Protection {
-    /// A datagram was sent. One that is not protected ends a burst of those that are.
-    pub fn handle_sent(&mut self, datagram: &[u8], is_protected: bool) {
-        self.adaptation.sent(datagram.len(), is_protected);
+    /// A datagram was sent, with so many bytes to protect. One without any ends a burst.
+    pub fn handle_sent(&mut self, datagram: &[u8], protected_bytes: usize) {
+        self.adaptation.sent(datagram.len(), protected_bytes);
         if !self.adaptation.is_on() {
             (self.burst, self.due) = (0, 0);
             self.fresh = 0;
@@ -46,7 +48,7 @@ impl Protection {
         }
         // Gaps are not saved up while nothing is due.
         self.gap = if self.due > 0 { self.gap + 1 } else { 0 };
-        if !is_protected {
+        if protected_bytes == 0 {
             self.plan();
             self.burst = 0;
             return;
@@ -101,6 +103,23 @@ impl Protection {
         }
         self.made += 1;
         Some(repair)
+    }
+
+    /// How many copies a small frame gets instead of repairs, each of so many bytes; they are paid
+    /// from the same budget. Where one in thirty is lost, one copy is not enough: whoever waits for
+    /// a frame in vain holds up what follows for a round trip.
+    pub fn pay_for_copies(&mut self, copy_bytes: usize) -> usize {
+        if !self.adaptation.is_on() {
+            return 0;
+        }
+        let wanted = if self.adaptation.loss() < LOSS_OF_TWO_COPIES {
+            1
+        } else {
+            2
+        };
+        (0..wanted)
+            .take_while(|_| self.adaptation.spend(copy_bytes))
+            .count()
     }
 
     /// Takes the counters of now; see [`Adaptation::observe`].

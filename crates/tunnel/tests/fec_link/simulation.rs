@@ -138,8 +138,9 @@ impl Simulation {
         if wire.repair.is_none() {
             self.sent += 1;
             self.bulk += u64::from(wire.answer.is_none());
-            self.protection
-                .handle_sent(&wire.datagram, self.is_protected && wire.answer.is_some());
+            let is_protected = self.is_protected && wire.answer.is_some();
+            let protected_bytes = if is_protected { wire.datagram.len() } else { 0 };
+            self.protection.handle_sent(&wire.datagram, protected_bytes);
         }
         if let Some(answer) = wire.answer {
             self.on_the_way

@@ -186,6 +186,12 @@ impl Channel {
         self.pending_bytes.fetch_add(frame_bytes, Ordering::Relaxed);
     }
 
+    /// How often a frame should be sent again, where a copy costs so many bytes of what may be
+    /// spent on repairs; 0 where none are sent or it cannot be afforded.
+    pub fn pay_for_copies(&self, copy_bytes: usize) -> usize {
+        lock(&self.sending).protection.pay_for_copies(copy_bytes)
+    }
+
     /// QUIC has sent a datagram.
     pub(super) fn handle_sent(&self, datagram: &[u8]) {
         let used = datagram.len().saturating_sub(OVERHEAD_BYTES).max(1);
@@ -196,7 +202,9 @@ impl Channel {
             .unwrap_or(0);
         let mut sending = lock(&self.sending);
         sending.lately.1 += datagram.len() as f64;
-        sending.protection.handle_sent(datagram, pending > 0);
+        sending
+            .protection
+            .handle_sent(datagram, pending.min(datagram.len()));
         // A datagram that is not full: QUIC has nothing more to say. Behind a
         // full one something follows, and if it is an acknowledgement.
         let is_short = datagram.len() + OVERHEAD_BYTES < self.mtu_bytes.load(Ordering::Relaxed);
