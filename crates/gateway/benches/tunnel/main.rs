@@ -16,22 +16,27 @@
 //! | `--trace` | | what happened in each second, for each run |
 //! | `--list` | | the jobs' names only |
 //!
-//! A run of everything replaces `out/tunnel.json`; a part of it is printed only.
+//! A run of everything replaces `out/tunnel.json`; a part of it is printed only. Finished jobs are
+//! kept (`kept.rs`): a run that was stopped goes on, and a part that was run is not run again.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod kept;
 mod options;
 #[path = "../../tests/virtual_time/mod.rs"]
 mod virtual_time;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use farhaul_lab::measurement::{Measurement, Op, Row};
 use farhaul_lab::table::{Cell, Mark, Screen, Table};
 
+use kept::Kept;
 use options::Options;
 use virtual_time::figure;
 use virtual_time::plan::{self, Job, Outcome};
@@ -59,17 +64,27 @@ fn main() -> ExitCode {
         eprintln!("no job of {all} has such a name; --list shows them");
         return ExitCode::from(2);
     }
-    let rows = measure(&jobs, &options);
+    let mut document = Measurement::new("tunnel", PLAN, options.seeds[0]);
+    let kept = match Kept::open(&folder(), document.commit.as_deref(), &options.seeds) {
+        Ok(kept) => kept,
+        Err(error) => {
+            eprintln!("{}: {error}", folder().display());
+            return ExitCode::FAILURE;
+        }
+    };
+    let is_whole = jobs.len() == all;
+    let rows = measure(jobs, &options, &kept);
     print!("{}", table(&rows).render(Screen::stdout()));
     println!("{}", summary(&rows));
-    if jobs.len() < all {
+    if !is_whole {
         return ExitCode::SUCCESS;
     }
-    let mut document = Measurement::new("tunnel", PLAN, options.seeds[0]);
     document.rows = rows;
-    match document.write(&folder()) {
+    let written = document.write(&folder());
+    match written {
         Ok(path) => {
             println!("{}", path.display());
+            kept.remove();
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -83,10 +98,15 @@ fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out")
 }
 
-fn measure(jobs: &[Job], options: &Options) -> Vec<Row> {
+/// Runs what is not finished; the rows of all `jobs`, in their order.
+fn measure(jobs: Vec<Job>, options: &Options, kept: &Kept) -> Vec<Row> {
+    let names: Vec<String> = jobs.iter().map(Job::name).collect();
+    let is_due = |job: &Job| options.trace || kept.of(&job.name()).is_none();
+    let due: Vec<Job> = jobs.into_iter().filter(is_due).collect();
     let (start, count) = (Instant::now(), AtomicUsize::new(0));
-    let total = jobs.len() * options.seeds.len();
-    let tell = |job: &Job, seed: u64, outcome: &Result<Outcome, String>| {
+    let total = due.len() * options.seeds.len();
+    let runs: Mutex<HashMap<String, Vec<_>>> = Mutex::default();
+    let done = |job: &Job, seed: u64, outcome: &Result<Outcome, String>| {
         let nth = count.fetch_add(1, Ordering::Relaxed) + 1;
         let seconds = start.elapsed().as_secs_f64();
         let mut text = format!(
@@ -98,14 +118,23 @@ fn measure(jobs: &[Job], options: &Options) -> Vec<Row> {
             text += &format!("\n{}", outcome.trace);
         }
         eprintln!("{text}");
+        let mut runs = runs.lock().unwrap();
+        let of_job = runs.entry(job.name()).or_default();
+        let figures = outcome.as_ref().map(|outcome| outcome.figures.clone());
+        of_job.push((seed, figures.map_err(Clone::clone)));
+        if of_job.len() == options.seeds.len() {
+            of_job.sort_by_key(|(seed, _)| *seed);
+            let figures: Vec<_> = of_job.drain(..).map(|(_, figures)| figures).collect();
+            let rows = figure::rows(&job.scenario(), job.config, &figures);
+            kept.add(job.name(), rows);
+        }
     };
-    let outcomes = plan::run_all(jobs, &options.seeds, options.jobs, tell);
-    let of_job = |(job, runs): (&Job, Vec<Result<Outcome, String>>)| {
-        let figures = |run: Result<Outcome, String>| run.map(|outcome| outcome.figures);
-        let runs: Vec<_> = runs.into_iter().map(figures).collect();
-        figure::rows(&job.scenario(), job.config, &runs)
-    };
-    jobs.iter().zip(outcomes).flat_map(of_job).collect()
+    plan::run_all(&due, &options.seeds, options.jobs, done);
+    names
+        .iter()
+        .filter_map(|name| kept.of(name))
+        .flatten()
+        .collect()
 }
 
 fn brief(outcome: &Result<Outcome, String>) -> String {
