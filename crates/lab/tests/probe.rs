@@ -116,7 +116,7 @@ fn datagrams_are_counted_both_ways() {
         trains: 200,
         train_datagrams: 5,
         gap_ns: 1_000_000,
-        keeps_rate: true,
+        catch_up_ns: FlowPlan::CATCH_UP_ALL_NS,
     };
     let result = client.datagrams(&plan).unwrap();
     for way in [result.up.unwrap(), result.down.unwrap()] {

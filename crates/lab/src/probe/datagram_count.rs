@@ -252,7 +252,7 @@ mod tests {
             trains,
             train_datagrams,
             gap_ns: 1_000_000,
-            keeps_rate: true,
+            catch_up_ns: FlowPlan::CATCH_UP_ALL_NS,
         }
     }
 

@@ -37,11 +37,15 @@ pub struct FlowPlan {
     pub train_datagrams: u32,
     /// From the beginning of a train to that of the next.
     pub gap_ns: u64,
-    /// A sender that was held up makes up for it, at the price of bursts.
-    pub keeps_rate: bool,
+    /// A sender that was held up makes up for so much of it, at the price of a
+    /// burst.
+    pub catch_up_ns: u64,
 }
 
 impl FlowPlan {
+    /// Keeps the rate whatever happens.
+    pub const CATCH_UP_ALL_NS: u64 = DURATION_MAX_NS;
+
     /// An even flow of a payload rate for a time; fast ones leave in small trains.
     pub fn even(direction: Direction, payload_bytes: u16, bit_per_s: f64, duration_s: f64) -> Self {
         /// Closer together timers are not exact enough.
@@ -55,7 +59,7 @@ impl FlowPlan {
             trains: (duration_s * 1e9 / gap_ns).ceil().clamp(1.0, 2e6) as u32,
             train_datagrams: train as u32,
             gap_ns: gap_ns as u64,
-            keeps_rate: true,
+            catch_up_ns: Self::CATCH_UP_ALL_NS,
         }
     }
 
@@ -219,10 +223,7 @@ pub(crate) fn send_flow(
                 Err(error) => pass_over(error)?,
             }
         }
-        due_ns += match plan.keeps_rate {
-            true => plan.gap_ns,
-            false => plan.gap_ns + lateness_ns,
-        };
+        due_ns += plan.gap_ns + lateness_ns.saturating_sub(plan.catch_up_ns);
     }
     Ok(sent)
 }

@@ -149,8 +149,9 @@ fn flows(
     seen.quiet_down = Some(client.datagrams(&quiet(Direction::Down, down))?);
     tell("both ways at once");
     let mut most = FlowPlan::even(Direction::Both, payload, up.min(down) * 0.7, 1.5);
-    // What a late sender makes up for in a burst is cut by any queue.
-    most.keeps_rate = false;
+    // A long burst of a sender that was held up is cut by any queue; with none
+    // at all, senders whose timers are late fill neither direction.
+    most.catch_up_ns = 2_000_000;
     seen.both_loaded = Some(client.datagrams(&most)?);
     Ok(())
 }
@@ -163,7 +164,7 @@ fn trains(payload_bytes: u16) -> FlowPlan {
         trains: 8,
         train_datagrams: 30,
         gap_ns: 100_000_000,
-        keeps_rate: true,
+        catch_up_ns: FlowPlan::CATCH_UP_ALL_NS,
     }
 }
 
@@ -201,7 +202,7 @@ fn quiet(direction: Direction, capacity_bit_per_s: f64) -> FlowPlan {
         trains: datagrams as u32,
         train_datagrams: 1,
         gap_ns: (1e9 / per_second) as u64,
-        keeps_rate: false,
+        catch_up_ns: 0,
     }
 }
 

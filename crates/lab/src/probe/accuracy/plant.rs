@@ -163,7 +163,10 @@ pub fn draw(plant: Plant, seed: u64) -> Circuit {
             let packets = (bdp_bytes / 1514.0 * 0.3).clamp(3.0, 12.0);
             circuit.words += &format!(" queue {:.0}p", draw.between(3.0, packets.max(3.1)));
         }
-        Plant::CpuBound => circuit.server_cpu = Some(draw.between(0.01, 0.02)),
+        // Some 100 us of a processor for each Mbit: a third to two thirds of it.
+        Plant::CpuBound => {
+            circuit.server_cpu = Some(rate_mbit * draw.between(0.000_03, 0.000_06));
+        }
         Plant::AsymmetricRate => {
             let other = rate_mbit / draw.between(2.0, 8.0);
             circuit.words += &format!(" backward rate {other:.3}mbit");

@@ -243,6 +243,13 @@ fn notes(seen: &Observations, ways: &[Option<Way<'_>>]) -> Vec<String> {
     for way in ways.iter().flatten() {
         notes.extend(way.notes());
     }
+    let is_loaded = ways.iter().flatten().all(|way| way.is_both_loaded);
+    if seen.both_loaded.is_some() && !is_loaded {
+        notes.push(
+            "a host was too busy to load both directions at once: half duplex would not have shown"
+                .to_owned(),
+        );
+    }
     let others = [&seen.trains, &seen.flood_up, &seen.flood_down]
         .into_iter()
         .flatten();

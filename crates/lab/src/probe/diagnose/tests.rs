@@ -396,6 +396,8 @@ fn bursts_of_a_starved_sender_are_no_half_duplex_and_no_lower_rate() {
         slow(seen, |figures| figures.receiver_busy = 0.95);
     });
     assert_eq!(verdict.faults(), [Fault::CpuBound]);
+    let is_told = |note: &String| note.contains("too busy to load both");
+    assert!(verdict.notes.iter().any(is_told), "{verdict:?}");
     // The same loss where both directions were loaded.
     let verdict = changed(|seen| {
         let both = seen.both_loaded.as_mut().unwrap();
