@@ -263,6 +263,16 @@ fn logged_workloads_come_from_files_and_empty_ones_are_refused() {
         result.requests > 200 && result.unanswered == 0,
         "{result:?}"
     );
+    assert!(plan.malformed().is_empty());
+    let with_bad = Plan::parse(&text, &read("0 1 300 5000 0.1\nx\n3 9 300 0 0\n")).unwrap();
+    assert_eq!(
+        with_bad.malformed(),
+        [
+            "l:2: `x` is no time in seconds",
+            "l:3: host 9 is not in the host file",
+            "l: 2 malformed lines were left out"
+        ]
+    );
     let error = Plan::parse(&text, &read("# nothing\n"))
         .unwrap_err()
         .to_string();

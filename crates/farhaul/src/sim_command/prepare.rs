@@ -82,6 +82,12 @@ impl Prepare {
             ..Assumptions::default()
         };
         let workload = workload::prepare(&read.kept, &self.handshakes()?, assumptions);
+        let days = workload.duration_ns as f64 / 1e9 / workload::SECONDS_MAX;
+        if days > 1.0 {
+            return Err(Failure::failed(format!(
+                "{name}: {days:.1} days lie between its first and last request; a study takes one at most"
+            )));
+        }
         write_whole(&self.hosts_to, &workload::write_hosts(&workload.hosts))?;
         write_whole(&self.log_to, &workload::write_log(&workload))?;
         print::out(&format!(

@@ -50,7 +50,11 @@ pub(crate) fn read_plan(path: &Path) -> Result<Plan, Failure> {
         let path = folder.join(name);
         fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
     };
-    Plan::parse(&text, &read_file).map_err(|error| failed(error.to_string()))
+    let plan = Plan::parse(&text, &read_file).map_err(|error| failed(error.to_string()))?;
+    for complaint in plan.malformed() {
+        eprintln!("farhaul: {complaint}");
+    }
+    Ok(plan)
 }
 
 /// Where a shard's results lie.

@@ -45,6 +45,7 @@ pub struct Plan {
     profiles: BTreeMap<String, Profile>,
     /// The workload, where it does not come from the generator.
     logged: Option<Workload>,
+    malformed: Vec<String>,
     fingerprint: String,
     points: Vec<Point>,
 }
@@ -71,7 +72,10 @@ impl Plan {
         if written.has_gateways() {
             remember(&format!("gateways {PAIR_VERSION}"));
         }
-        let logged = written.workload.read(read_file, &mut remember)?;
+        let mut malformed = Vec::new();
+        let logged = written
+            .workload
+            .read(read_file, &mut remember, &mut malformed)?;
         size::check(&written, logged.as_ref())?;
         let points = points::points(&written, &links, &profiles)?;
         Ok(Self {
@@ -80,6 +84,7 @@ impl Plan {
             links,
             profiles,
             logged,
+            malformed,
             points,
         })
     }
@@ -97,6 +102,12 @@ impl Plan {
     /// Changes with everything that could change a result.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
+    }
+
+    /// Lines of its host and log file that were not understood, each with its
+    /// place; of many only the first. They are left out.
+    pub fn malformed(&self) -> &[String] {
+        &self.malformed
     }
 
     /// The versions its results depend on, for people.

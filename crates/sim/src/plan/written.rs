@@ -250,6 +250,7 @@ impl WorkloadPlan {
         &self,
         read_file: &ReadFile<'_>,
         remember: &mut dyn FnMut(&str),
+        malformed: &mut Vec<String>,
     ) -> Result<Option<Workload>, PlanError> {
         let (Some(hosts_path), Some(log_path)) = (&self.hosts, &self.log) else {
             return Ok(None);
@@ -265,8 +266,10 @@ impl WorkloadPlan {
             |path: &str, error: &dyn std::fmt::Display| PlanError::value(path, error.to_string());
         let hosts =
             read_hosts(&hosts_text, BAD_LINES_MAX).map_err(|error| wrong(hosts_path, &error))?;
+        malformed.extend(hosts.complaints(hosts_path));
         let workload = read_log(&log_text, hosts.kept, BAD_LINES_MAX)
             .map_err(|error| wrong(log_path, &error))?;
+        malformed.extend(workload.complaints(log_path));
         if workload.kept.requests.is_empty() {
             return Err(PlanError::value(
                 "workload.log",

@@ -20,6 +20,21 @@ pub struct Kept<V> {
 }
 
 impl<V> Kept<V> {
+    /// What to tell of malformed lines of a file: the first of them, then how many.
+    pub fn complaints(&self, file: &str) -> Vec<String> {
+        let told = self.bad.iter();
+        let mut all: Vec<String> = told
+            .map(|(line, why)| format!("{file}:{line}: {why}"))
+            .collect();
+        if self.bad_lines > 0 {
+            all.push(format!(
+                "{file}: {} malformed lines were left out",
+                self.bad_lines
+            ));
+        }
+        all
+    }
+
     /// The same about something made of it.
     pub fn map<W>(self, change: impl FnOnce(V) -> W) -> Kept<W> {
         Kept {
