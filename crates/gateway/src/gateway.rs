@@ -53,6 +53,7 @@ pub struct Gateway {
     pub(crate) relayed: AtomicU64,
     pub(crate) reloads: mpsc::Sender<ReloadRequest>,
     fitting: usize,
+    pub(crate) handshakes: usize,
     pub(crate) events: Events,
     pub(crate) flows: Arc<FlowTable>,
     pub(crate) known_up: Mutex<KnownUp>,
@@ -73,6 +74,8 @@ pub struct GatewayParts {
     pub reloads: mpsc::Sender<ReloadRequest>,
     /// Flows that the process has descriptors for.
     pub fitting: usize,
+    /// Handshakes that each explicit listener has descriptors for.
+    pub handshakes: usize,
 }
 
 impl Gateway {
@@ -85,6 +88,7 @@ impl Gateway {
             events,
             reloads,
             fitting,
+            handshakes,
         } = parts;
         endpoint
             .pinned
@@ -111,6 +115,7 @@ impl Gateway {
             relayed: AtomicU64::new(0),
             reloads,
             fitting,
+            handshakes,
             events,
             known_up: Mutex::default(),
             pending: Mutex::default(),
@@ -230,7 +235,8 @@ impl Gateway {
         let index = match target {
             Target::Address(address) => {
                 let configs: Vec<_> = peers.iter().map(|peer| peer.config()).collect();
-                rules::peer_for(&configs, address.ip())?
+                let own = &self.config().accept.destinations;
+                rules::peer_for(&configs, own, address.ip())?
             }
             Target::Host { .. } if peers.len() == 1 => 0,
             Target::Host { .. } => return None,
@@ -274,8 +280,13 @@ impl Gateway {
 
     /// A dialer whose key nobody here has pinned is named by it.
     fn why_rejected(&self, error: &EndpointError) -> String {
+        // What our own side ended; a dialer that went away was not refused.
+        let ended_here = matches!(
+            error,
+            EndpointError::Handshake(_, noq::ConnectionError::TransportError(_))
+        );
         let refused = self.endpoint.pinned.take_refused();
-        let (EndpointError::Handshake(..), Some(key)) = (error, refused) else {
+        let (true, Some(key)) = (ended_here, refused) else {
             return error.to_string();
         };
         let expected: Vec<_> = self

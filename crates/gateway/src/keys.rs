@@ -47,6 +47,14 @@ pub enum KeyError {
         /// What the system said.
         source: io::Error,
     },
+    /// A new file cannot be written there.
+    #[error("key file {path} cannot be written: {source}{}", remedy_of_writing(.path, .source))]
+    Unwritable {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Somebody besides the owner may read or write the file.
     #[error(
         "key file {path} has mode {mode:04o}: others than its owner can read or change it; run: chmod 600 {path}"
@@ -97,6 +105,26 @@ fn remedy(error: &io::Error) -> &'static str {
             "; run as the user that owns it, or give it to the user the gateway runs as"
         }
         _ => "",
+    }
+}
+
+fn remedy_of_writing(path: &Path, error: &io::Error) -> String {
+    let folder = folder_of(path);
+    match error.kind() {
+        io::ErrorKind::NotFound if !folder.exists() => {
+            format!("; make its folder first: mkdir -p {}", folder.display())
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; run as a user that may write there, or choose another folder".to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
     }
 }
 
@@ -345,15 +373,12 @@ pub(crate) fn write_private_new(path: &Path, content: &[u8]) -> Result<(), KeyEr
         io::ErrorKind::AlreadyExists => KeyError::Exists {
             path: path.to_owned(),
         },
-        _ => KeyError::Io {
+        _ => KeyError::Unwritable {
             path: path.to_owned(),
             source,
         },
     };
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}.new", std::process::id()));

@@ -212,7 +212,10 @@ impl Peer {
     fn is_unanswered(&self, dead_after: Duration) -> bool {
         let tunnels = lock(&self.tunnels);
         let newest = tunnels.last();
-        newest.is_some_and(|tunnel| tunnel.session.unanswered() >= dead_after)
+        newest.is_some_and(|tunnel| {
+            let session = &tunnel.session;
+            session.unanswered() >= dead_after && session.unheard() < dead_after / 2
+        })
     }
 
     /// Ends tunnels whose peer has acknowledged nothing for longer than flows

@@ -105,19 +105,24 @@ pub fn first_match<'r>(
         .unwrap_or(&LAST[LAST.len() - 1])
 }
 
-/// The peer with the longest prefix around `address`; of equals the first.
-pub fn peer_for(peers: &[Peer], address: IpAddr) -> Option<usize> {
+/// The peer with the longest prefix around `address`; of equals the first. What
+/// lies at this site by a longer prefix (`own`) lies behind none.
+pub fn peer_for(peers: &[Peer], own: &[Network], address: IpAddr) -> Option<usize> {
     let address = address.to_canonical();
+    let longest = |networks: &[Network]| {
+        let around = networks.iter().filter(|net| net.contains(address));
+        around.map(|net| net.prefix_bits).max()
+    };
     let mut best: Option<(u8, usize)> = None;
     for (index, peer) in peers.iter().enumerate() {
-        let around = peer.networks.iter().filter(|net| net.contains(address));
-        if let Some(bits) = around.map(|net| net.prefix_bits).max()
+        if let Some(bits) = longest(&peer.networks)
             && best.is_none_or(|(most, _)| bits > most)
         {
             best = Some((bits, index));
         }
     }
-    best.map(|(_, index)| index)
+    let (bits, index) = best?;
+    longest(own).is_none_or(|own| own <= bits).then_some(index)
 }
 
 /// Whether a connection is what `matching` describes.
@@ -326,6 +331,27 @@ mod tests {
             .prop_map(|(host, port)| Destination { host, port })
     }
 
+    #[test]
+    fn what_lies_here_by_a_longer_prefix_lies_behind_no_peer() {
+        let network = |text: &str| crate::config::units::network(text).unwrap();
+        let peers = [Peer {
+            name: "hq".into(),
+            address: None,
+            key: PublicKey([0; 32]),
+            networks: vec![network("10.0.0.0/8")],
+            dial: Dial::Peer,
+            link: None,
+            owned: false,
+        }];
+        let found =
+            |own: &str, address: &str| peer_for(&peers, &[network(own)], address.parse().unwrap());
+        assert_eq!(found("10.1.0.0/16", "10.1.0.5"), None);
+        assert_eq!(found("10.1.0.0/16", "::ffff:10.1.0.5"), None);
+        assert_eq!(found("10.1.0.0/16", "10.2.0.5"), Some(0));
+        assert_eq!(found("0.0.0.0/0", "10.1.0.5"), Some(0));
+        assert_eq!(found("10.0.0.0/8", "10.1.0.5"), Some(0));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
@@ -369,7 +395,7 @@ mod tests {
                 peer.networks.iter().filter(|n| n.contains(address)).map(|n| n.prefix_bits).max()
             };
             let best = peers.iter().filter_map(bits).max();
-            let found = peer_for(&peers, address);
+            let found = peer_for(&peers, &[], address);
             prop_assert_eq!(found.and_then(|at| bits(&peers[at])), best);
             if let Some(at) = found {
                 prop_assert!(peers[..at].iter().all(|peer| bits(peer) < best));

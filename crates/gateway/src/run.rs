@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use crate::admin::{self, AdminSocket};
 use crate::config::meaning::{ClientAddress, Config, InterceptMode, Listen, Network};
 use crate::config::{LoadError, Loaded, load};
-use crate::descriptors::flows_that_fit;
+use crate::descriptors::{self, Room};
 use crate::event::Event;
 use crate::events::Events;
 use crate::explicit;
@@ -133,7 +133,10 @@ fn assemble(loaded: &Loaded) -> Result<Assembled, StartError> {
     for line in loaded.warnings.to_string().lines() {
         trouble(&events, "config", line);
     }
-    let fitting = flows_that_fit();
+    let Room {
+        flows: fitting,
+        handshakes,
+    } = descriptors::room(config.listens.len());
     if fitting < config.tunnel.flows_max {
         let wanted = config.tunnel.flows_max;
         let what = format!(
@@ -151,6 +154,7 @@ fn assemble(loaded: &Loaded) -> Result<Assembled, StartError> {
         events,
         reloads,
         fitting,
+        handshakes,
     });
     Ok((gateway, reload_requests, metrics))
 }
@@ -180,7 +184,8 @@ async fn listen(
     let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
     let mut listeners = Vec::new();
     for listen in listens {
-        let listener = explicit::listen(listen, requests.clone(), gateway.events.clone()).await;
+        let (requests, events) = (requests.clone(), gateway.events.clone());
+        let listener = explicit::listen(listen, requests, events, gateway.handshakes).await;
         listeners.push(listener.map_err(listen_error)?);
     }
     Ok((listeners, receiver))

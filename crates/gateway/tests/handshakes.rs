@@ -66,6 +66,7 @@ fn waiting(dialers: &[PublicKey]) -> Waiting {
         events,
         reloads: mpsc::channel(1).0,
         fitting: 1000,
+        handshakes: 64,
     });
     gateway.start();
     Waiting {

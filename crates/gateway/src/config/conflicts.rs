@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use super::diagnose::Problems;
@@ -108,6 +108,16 @@ fn peers(written: &Written, own: Option<PublicKey>, problems: &mut Problems) {
     for peer in &written.peers {
         dialling(peer, problems);
     }
+    for address in written.peers.iter().filter_map(|p| p.address.as_ref()) {
+        if let Some(kind) = units::never_dialled(&address.value.host) {
+            let message = format!(
+                "peer.address: `{}` is {kind}: no gateway is reached there",
+                address.value
+            );
+            let problem = problems.error(address.span.clone(), message);
+            problem.help("name the address that the peer's gateway has");
+        }
+    }
 }
 
 fn dialling(peer: &Peer, problems: &mut Problems) {
@@ -128,7 +138,7 @@ fn networks(written: &Written, problems: &mut Problems) {
         for network in items(&peer.networks) {
             let span = network.span.clone();
             let text = network.value;
-            if let Some(kind) = never_served(text.address) {
+            if let Some(kind) = units::never_served(text.address) {
                 let message = format!(
                     "peer.networks: `{text}` is {kind}: no connection there leaves its own network"
                 );
@@ -303,7 +313,7 @@ fn forwarding(forward: &At<SocketAddr>, target: &At<HostPort>, problems: &mut Pr
             format!("listen.target: `{}` is this listener itself", target.value),
             "name the server, which lies behind a peer",
         )
-    } else if let Some(kind) = never_served(address) {
+    } else if let Some(kind) = units::never_served(address) {
         (
             format!(
                 "listen.target: `{}` is {kind} and lies behind no peer",
@@ -397,22 +407,10 @@ fn covered_rules(written: &[Rule], problems: &mut Problems) {
     }
 }
 
-fn never_served(address: IpAddr) -> Option<&'static str> {
-    let v6_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-    match address {
-        address if address.is_loopback() => Some("loopback"),
-        address if address.is_multicast() => Some("multicast"),
-        IpAddr::V4(Ipv4Addr::BROADCAST) => Some("broadcast"),
-        IpAddr::V4(v4) if v4.is_link_local() => Some("link-local"),
-        _ if v6_link_local => Some("link-local"),
-        _ => None,
-    }
-}
-
 fn accept(written: &Written, problems: &mut Problems) {
     for network in items(&written.destinations) {
         let text = network.value;
-        if let Some(kind) = never_served(text.address) {
+        if let Some(kind) = units::never_served(text.address) {
             let message =
                 format!("accept.destinations: `{text}` is {kind} and refused in any case");
             problems.warning(network.span.clone(), message);

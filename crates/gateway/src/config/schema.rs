@@ -148,7 +148,7 @@ pub static SECTIONS: &[Section] = &[
                 name: "networks",
                 accepts: "a list of networks such as [\"10.2.0.0/16\", \"fd00:2::/48\"]",
                 default: "[]",
-                doc: "What lies behind the peer. Of several peers the longest prefix wins.",
+                doc: "What lies behind the peer. The longest prefix wins, among peers and against `[accept]` destinations here.",
             },
             Key {
                 name: "dial",

@@ -272,6 +272,29 @@ pub fn host_port(text: &str) -> Result<HostPort, Fault> {
     }
 }
 
+/// What no connection leads to beyond its own machine or network.
+pub fn never_served(address: IpAddr) -> Option<&'static str> {
+    let v6_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    match address {
+        address if address.is_loopback() => Some("loopback"),
+        address if address.is_multicast() => Some("multicast"),
+        IpAddr::V4(Ipv4Addr::BROADCAST) => Some("broadcast"),
+        IpAddr::V4(v4) if v4.is_link_local() => Some("link-local"),
+        _ if v6_link_local => Some("link-local"),
+        _ => None,
+    }
+}
+
+/// What a literal host is that nobody can dial: one address of one machine.
+pub fn never_dialled(host: &str) -> Option<&'static str> {
+    match host.parse().ok()? {
+        IpAddr::V4(Ipv4Addr::BROADCAST) => Some("broadcast"),
+        address if address.is_multicast() => Some("multicast"),
+        address if address.is_unspecified() => Some("no address of a machine"),
+        _ => None,
+    }
+}
+
 fn port_zero(text: &str) -> Fault {
     Fault::new(format!(
         "`{text}`: port 0 cannot be reached; name the real port"
@@ -422,6 +445,16 @@ pub fn write_size(bytes: u64) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn addresses_that_nobody_dials_are_known() {
+        for host in ["239.1.1.1", "255.255.255.255", "0.0.0.0", "::", "ff02::1"] {
+            assert!(never_dialled(host).is_some(), "{host}");
+        }
+        for host in ["10.0.0.1", "127.0.0.1", "fd00::1", "hq.example.org"] {
+            assert!(never_dialled(host).is_none(), "{host}");
+        }
+    }
 
     #[test]
     fn durations() {

@@ -205,7 +205,8 @@ fn on_this_network(patient: &Patient) -> Vec<Check> {
     {
         let evidence = format!(
             "not looked at: the gateway runs in another network namespace; \
-             run `nsenter -t {pid} -n farhaul doctor` for these"
+             run `nsenter -t {pid} -n farhaul doctor --socket {}` for these",
+            patient.config.admin.socket.display()
         );
         let names = [
             "capabilities",

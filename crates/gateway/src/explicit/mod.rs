@@ -37,8 +37,6 @@ use crate::events::Events;
 
 /// Time a client has to say where it wants to go.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most handshakes under way at one listener; further clients wait in the backlog.
-pub const HANDSHAKES_MAX: usize = 512;
 /// Most handshakes under way from one client address; more are closed at once,
 /// so that one client cannot keep the others out.
 pub const HANDSHAKES_PER_CLIENT_MAX: usize = 64;
@@ -76,7 +74,8 @@ impl Drop for Listener {
 }
 
 /// Opens a listener and serves it in a task of its own until the returned
-/// handle is dropped or `requests` is closed.
+/// handle is dropped or `requests` is closed. So many handshakes may be under
+/// way as there are descriptors for; further clients wait in the backlog.
 ///
 /// # Errors
 /// What binding says, with the configuration's key and a remedy.
@@ -84,15 +83,16 @@ pub async fn listen(
     listen: &Listen,
     requests: mpsc::Sender<Request>,
     events: Events,
+    handshakes: usize,
 ) -> io::Result<Listener> {
-    listen_within(listen, requests, events, HANDSHAKE_TIMEOUT).await
+    listen_within(listen, requests, events, (handshakes, HANDSHAKE_TIMEOUT)).await
 }
 
 async fn listen_within(
     listen: &Listen,
     requests: mpsc::Sender<Request>,
     events: Events,
-    patience: Duration,
+    (handshakes, patience): (usize, Duration),
 ) -> io::Result<Listener> {
     let (key, address) = match listen {
         Listen::Socks(address) => ("listen.socks", address),
@@ -116,7 +116,7 @@ async fn listen_within(
         patience,
         clients: Mutex::default(),
     });
-    let task = tokio::spawn(accept_loop(listener, door)).abort_handle();
+    let task = tokio::spawn(accept_loop(listener, door, handshakes)).abort_handle();
     Ok(Listener { address, task })
 }
 
@@ -160,8 +160,8 @@ struct Door {
     clients: Mutex<HashMap<IpAddr, usize>>,
 }
 
-async fn accept_loop(listener: TcpListener, door: Arc<Door>) {
-    let slots = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+async fn accept_loop(listener: TcpListener, door: Arc<Door>, handshakes_max: usize) {
+    let slots = Arc::new(Semaphore::new(handshakes_max));
     // Owned here, so that dropping the listener ends the handshakes as well.
     let mut handshakes = JoinSet::new();
     loop {

@@ -21,7 +21,7 @@ struct Open {
 async fn open(listen: Listen, patience: Duration) -> Open {
     let events = Events::unlogged(Arc::new(Metrics::new()));
     let (sender, requests) = mpsc::channel(4);
-    let listener = listen_within(&listen, sender, events.clone(), patience)
+    let listener = listen_within(&listen, sender, events.clone(), (512, patience))
         .await
         .unwrap();
     Open {
@@ -275,7 +275,7 @@ async fn a_taken_port_is_named_with_its_key() {
     let events = Events::unlogged(Arc::new(Metrics::new()));
     let (sender, _requests) = mpsc::channel(1);
     let address = first.listener.address;
-    let error = listen(&Listen::Connect(address), sender, events)
+    let error = listen(&Listen::Connect(address), sender, events, 512)
         .await
         .unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::AddrInUse);

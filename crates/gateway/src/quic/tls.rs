@@ -3,6 +3,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
 
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -31,11 +32,13 @@ pub struct PinnedKeys {
     keys: RwLock<HashSet<PublicKey>>,
     /// Presented and not known, until somebody asks; TLS passes no more on
     /// than that it refused.
-    refused: Mutex<VecDeque<PublicKey>>,
+    refused: Mutex<VecDeque<(Instant, PublicKey)>>,
 }
 
 /// Refused keys remembered at most: one for each handshake under way.
 const REFUSED_MAX: usize = 64;
+/// The refusal is what ends a handshake: its task learns of it at once.
+const REFUSED_LATELY: Duration = Duration::from_secs(1);
 
 impl PinnedKeys {
     /// Replaces the whole set. Connections that already stand are not touched.
@@ -58,12 +61,14 @@ impl PinnedKeys {
     fn refuse(&self, key: PublicKey) {
         let mut refused = lock(&self.refused);
         refused.truncate(REFUSED_MAX - 1);
-        refused.push_front(key);
+        refused.push_front((Instant::now(), key));
     }
 
-    /// The key that was refused last, if nobody has asked for it yet.
+    /// The key that was refused last, if nobody has asked for it yet. Whoever
+    /// was refused earlier is not who fails now.
     pub fn take_refused(&self) -> Option<PublicKey> {
-        lock(&self.refused).pop_front()
+        let (at, key) = lock(&self.refused).pop_front()?;
+        (at.elapsed() < REFUSED_LATELY).then_some(key)
     }
 }
 

@@ -88,6 +88,9 @@ pub(super) async fn run(session: Arc<Session>) {
         session
             .unanswered_ms
             .store(ms(unanswered), Ordering::Relaxed);
+        session
+            .unheard_ms
+            .store(ms(watch.silent), Ordering::Relaxed);
         if is_due && let Some(path) = session.connection.path(noq::PathId::ZERO) {
             // Fails only on a path that is closed: the tunnel ends then.
             let _ = path.ping();

@@ -135,6 +135,7 @@ pub struct Session {
     keep_alive: Duration,
     silent_ms: AtomicU64,
     unanswered_ms: AtomicU64,
+    unheard_ms: AtomicU64,
 }
 
 /// What a tunnel is made of.
@@ -187,6 +188,7 @@ impl Session {
             keep_alive: parts.keep_alive,
             silent_ms: AtomicU64::new(0),
             unanswered_ms: AtomicU64::new(0),
+            unheard_ms: AtomicU64::new(0),
         });
         tokio::spawn(pump::run(session.clone()));
         tokio::spawn(intake::run(session.clone()));
@@ -251,8 +253,13 @@ impl Session {
         self.peer_draining.load(Ordering::Relaxed)
     }
 
-    /// How long the peer has acknowledged nothing, although it is heard and
-    /// something is on its way.
+    /// How long nothing was received from the peer.
+    pub fn unheard(&self) -> Duration {
+        Duration::from_millis(self.unheard_ms.load(Ordering::Relaxed))
+    }
+
+    /// How long the peer has acknowledged nothing, although something is on
+    /// its way.
     pub fn unanswered(&self) -> Duration {
         Duration::from_millis(self.unanswered_ms.load(Ordering::Relaxed))
     }
