@@ -113,11 +113,22 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 fn interface(text: &str) -> Result<String, String> {
-    plain(units::interface(text))
+    match plain(units::interface(text))?.as_str() {
+        "lo" => Err(
+            "nobody's connections arrive at the loopback interface; name the LAN side's, \
+                     `ip -brief link` lists them"
+                .to_owned(),
+        ),
+        name => Ok(name.to_owned()),
+    }
 }
 
 fn host_port(text: &str) -> Result<HostPort, String> {
-    plain(units::host_port(text))
+    let address = plain(units::host_port(text))?;
+    match units::never_dialled(&address.host) {
+        Some(kind) => Err(format!("`{text}` is {kind}: no gateway is reached there")),
+        None => Ok(address),
+    }
 }
 
 fn reach(text: &str) -> Result<Reach, String> {
@@ -127,10 +138,19 @@ fn reach(text: &str) -> Result<Reach, String> {
     }
 }
 
+fn network(text: &str) -> Result<Network, String> {
+    let network = plain(units::network(text))?;
+    match units::never_served(network.address) {
+        Some(kind) => Err(format!(
+            "`{text}` is {kind}: no connection there leaves its own network"
+        )),
+        None => Ok(network),
+    }
+}
+
 fn network_list(text: &str) -> Result<Networks, String> {
     let words = text.split([',', ' ']).filter(|word| !word.is_empty());
-    let networks: Result<Vec<Network>, String> =
-        words.map(|word| plain(units::network(word))).collect();
+    let networks: Result<Vec<Network>, String> = words.map(network).collect();
     match networks? {
         list if list.is_empty() => Err("at least one network, as in 10.1.0.0/16".to_owned()),
         list => Ok(Networks(list)),
@@ -421,18 +441,45 @@ impl Init {
             key: answer.key,
             networks,
         };
+        named_apart(&config.site.name, &peer.name)?;
         self.site.add(&peer)?;
         pairing::forget(&pending).map_err(Failure::failed)?;
         paired(&self.site, &peer)
     }
 }
 
-/// A network lies at one site. Inside a larger one of the other it may.
+/// A network lies at one site. Inside a larger one of the other it may, and is
+/// said to: it can be meant, as where one site is everybody's way out.
 fn differ(ours: &[Network], theirs: &[Network]) -> Result<(), Failure> {
-    match ours.iter().find(|network| theirs.contains(network)) {
-        None => Ok(()),
-        Some(network) => Err(Failure::failed(format!(
+    if let Some(network) = ours.iter().find(|network| theirs.contains(network)) {
+        return Err(Failure::failed(format!(
             "{network} cannot lie at this site and at the other one, too: name what is here with --networks"
+        )));
+    }
+    for (here, there) in ours
+        .iter()
+        .flat_map(|here| theirs.iter().map(move |there| (here, there)))
+    {
+        if there.contains_network(here) {
+            eprintln!(
+                "farhaul: {here}, which is here, is a part of {there} at the other site: connections to it stay here"
+            );
+        } else if here.contains_network(there) {
+            eprintln!(
+                "farhaul: {there}, which is at the other site, is a part of {here} here: connections to it go there"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Two sites of one name could not be told apart in any list.
+fn named_apart(site: &str, peer: &str) -> Result<(), Failure> {
+    match site == peer {
+        false => Ok(()),
+        true => Err(Failure::failed(format!(
+            "this site is called {site}, and so is the other one: call it something else here with --peer-name, \
+             or give one of them another name with --site"
         ))),
     }
 }
@@ -534,6 +581,7 @@ impl Join {
             .site
             .starter(&ask, |_| Ok(address), &offer.peer_networks)?;
         differ(&start.networks, &offer.networks)?;
+        named_apart(&start.site, &peer.name)?;
         let fits = |key: &PrivateKey| not_our_own(key, offer);
         let key = self.site.write(&start, Some(peer), fits)?;
         Ok((key, start.site, start.networks))
@@ -552,6 +600,7 @@ impl Join {
             None => config.accept.destinations,
         };
         differ(&networks, &offer.networks)?;
+        named_apart(&config.site.name, &peer.name)?;
         // Joining twice gives the answer again, for whoever lost it.
         if config.peers.iter().all(|known| known.key != offer.key) {
             self.site.add(peer)?;

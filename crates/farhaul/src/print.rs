@@ -7,15 +7,21 @@ use crate::failure::Failure;
 /// Prints `text` as it is and flushes it. A closed pipe (`farhaul ... | head`)
 /// is not a failure.
 pub(crate) fn out(text: &str) -> Result<(), Failure> {
+    is_read(text).map(drop)
+}
+
+/// As [`out`]; says whether somebody still reads, for what goes on printing.
+pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
     let mut stdout = stdout().lock();
     match stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
     {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::failed(format!(
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::failed(format!(
             "cannot write to standard output: {error}"
         ))),
-        _ => Ok(()),
     }
 }
 

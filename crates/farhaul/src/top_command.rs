@@ -57,10 +57,13 @@ impl TopCommand {
             tokio::time::sleep(Duration::from_secs(self.interval)).await;
             let now = Sample::take(&client).await.map_err(Failure::failed)?;
             let rates = now.since(&before);
-            if self.json {
-                print::line(&now.document(&rates).to_string())?;
+            let picture = if self.json {
+                format!("{}\n", now.document(&rates))
             } else {
-                print::out(&format!("{clear}{}", now.page(&rates, paint)))?;
+                format!("{clear}{}", now.page(&rates, paint))
+            };
+            if !print::is_read(&picture)? {
+                break;
             }
             before = now;
             shown += 1;

@@ -5,8 +5,9 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use farhaul_gateway::admin::status::{Flows, PeerState, PeerStatus, Status};
 use farhaul_gateway::admin::{AdminSocket, Operator, serve};
@@ -131,6 +132,25 @@ fn status_and_flows_for_people_and_for_programs() {
     let top = out(&gateway.run("top --count 1 --json"));
     let json: serde_json::Value = serde_json::from_str(&top).unwrap();
     assert_eq!(json["peers"][0]["name"], "hq");
+}
+
+#[test]
+fn top_ends_when_nobody_reads_it() {
+    let gateway = Gateway::start("unread");
+    let mut top = Command::new(env!("CARGO_BIN_EXE_farhaul"))
+        .args(["top", "--socket"])
+        .arg(&gateway.socket)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(top.stdout.take());
+    // It would go on for ever; a test that fails must not.
+    let ended = (0..600).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        top.try_wait().unwrap()
+    });
+    let _ = top.kill();
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
 }
 
 #[test]

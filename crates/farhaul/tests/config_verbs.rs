@@ -59,6 +59,12 @@ fn keygen_prints_the_public_key_and_never_overwrites() {
         stderr(&again)
     );
     assert_eq!(fs::read(folder.join("a.key")).unwrap(), before);
+
+    let nowhere = stderr(&farhaul(&folder, &["keygen", "not/there/a.key"]));
+    assert!(
+        nowhere.contains("cannot be written") && nowhere.contains("mkdir -p not/there"),
+        "{nowhere}"
+    );
     fs::remove_dir_all(folder).unwrap();
 }
 

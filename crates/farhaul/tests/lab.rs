@@ -246,6 +246,21 @@ fn wrong_use_is_refused_in_words() {
         "{}",
         text(&negative.stderr)
     );
+    let unknown = farhaul(&[
+        "lab",
+        "up",
+        "--no-link",
+        "--name",
+        "unbuilt",
+        "--congestion-control",
+        "nope",
+    ]);
+    assert!(!unknown.status.success());
+    assert!(
+        text(&unknown.stderr).contains("congestion control `nope`: this kernel has none"),
+        "{}",
+        text(&unknown.stderr)
+    );
     let empty = farhaul(&["lab", "exec", "client"]);
     assert_eq!(empty.status.code(), Some(2));
 }

@@ -58,7 +58,7 @@ const INIT: &[&str] = &[
     "--mode",
     "transparent",
     "--interface",
-    "lo",
+    "lan0",
 ];
 const JOIN: &[&str] = &["--site", "hq", "--mode", "explicit"];
 
@@ -174,7 +174,13 @@ fn a_network_lies_at_one_site_only() {
     assert!(!second.join("farhaul.toml").exists());
     // A part of what the other site has may well be here.
     let part = with(&["join", &token, "--networks", "10.1.7.0/24"], JOIN);
-    good(&second, &part);
+    let output = farhaul(&second, &part);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(
+        said.contains("10.1.7.0/24, which is here, is a part of 10.1.0.0/16 at the other site"),
+        "{said}"
+    );
     // Nor can it be brought in when a file is there already.
     let error = bad(&second, &["join", &token, "--networks", "10.1.0.0/16"]);
     assert!(
@@ -219,7 +225,7 @@ fn who_names_a_lan_interface_has_said_which_mode_is_meant() {
     good(&first, &with(&words, &["--address", "none"]));
     let written = config(&first);
     assert_eq!(written["intercept"]["mode"], "transparent");
-    assert_eq!(written["intercept"]["interfaces"][0], "lo");
+    assert_eq!(written["intercept"]["interfaces"][0], "lan0");
     fs::remove_dir_all(all).unwrap();
 }
 
@@ -252,5 +258,45 @@ fn wrong_texts_change_nothing() {
     assert_eq!(missing.status.code(), Some(2));
     assert!(stderr(&missing).contains("--networks is missing"));
     assert!(!all.join("farhaul.toml").exists());
+    fs::remove_dir_all(all).unwrap();
+}
+
+#[test]
+fn what_no_gateway_serves_is_refused_at_once() {
+    let all = folder("never");
+    let first = all.join("first");
+    for (flag, value, why) in [
+        ("--interface", "lo", "nobody's connections arrive"),
+        ("--address", "239.1.1.1:4433", "is multicast"),
+        ("--address", "0.0.0.0:4433", "is no address of a machine"),
+        ("--address", "255.255.255.255:4433", "is broadcast"),
+        ("--networks", "127.0.0.0/8", "is loopback"),
+        ("--peer-networks", "ff00::/8", "is multicast"),
+    ] {
+        let mut words = with(INIT, &["--address", "hq.example.org:4433"]);
+        let at = words.iter().position(|word| *word == flag).unwrap();
+        words[at + 1] = value;
+        let error = bad(&first, &words);
+        assert!(error.contains(why), "{flag} {value}: {error}");
+    }
+    assert!(!first.join("farhaul.toml").exists());
+    fs::remove_dir_all(all).unwrap();
+}
+
+#[test]
+fn two_sites_have_two_names() {
+    let all = folder("names");
+    let (first, second) = (all.join("first"), all.join("second"));
+    let token = good(&first, &with(INIT, &["--address", "hq.example.org:4433"]));
+    let same = ["join", &token, "--site", "harbour", "--mode", "explicit"];
+    let error = bad(&second, &same);
+    assert!(error.contains("so is the other one"), "{error}");
+    assert!(!second.join("farhaul.toml").exists());
+    // Called something else here, the first site finds out in turn.
+    let answer = good(&second, &with(&same, &["--peer-name", "old-harbour"]));
+    let error = bad(&first, &["init", "--accept", &answer]);
+    assert!(error.contains("so is the other one"), "{error}");
+    let renamed = ["init", "--accept", &answer, "--peer-name", "new-harbour"];
+    good(&first, &renamed);
     fs::remove_dir_all(all).unwrap();
 }

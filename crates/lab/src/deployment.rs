@@ -9,6 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 use crate::error::LabError;
 use crate::netns::{Namespace, run};
@@ -36,6 +37,7 @@ impl Lab {
         if let Some(words) = &options.link {
             farhaul_link::LinkProfile::parse(words).map_err(LabError::BadLink)?;
         }
+        require_congestion_control(&options.congestion_control)?;
         require_programs()?;
         let mut sandbox = Sandbox::create(&options.name)?;
         sandbox.note("link", json!(options.link))?;
@@ -194,6 +196,26 @@ pub(crate) fn parse_json(what: &str, text: &str) -> Result<Value, LabError> {
     serde_json::from_str(text).map_err(|error| LabError::Invalid {
         what: format!("the output of `{what}`"),
         why: error.to_string(),
+    })
+}
+
+/// Asks the kernel, which loads a module where it has one.
+fn require_congestion_control(name: &str) -> Result<(), LabError> {
+    let tried = Socket::new(Domain::IPV4, Type::STREAM, None)
+        .and_then(|socket| socket.set_tcp_congestion(name.as_bytes()));
+    let is_unknown = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    // Whatever else is wrong, as too few privileges, is said where it matters.
+    if !tried.is_err_and(|error| is_unknown(&error)) {
+        return Ok(());
+    }
+    let known = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let known = std::fs::read_to_string(known).unwrap_or_default();
+    Err(LabError::Invalid {
+        what: format!("congestion control `{name}`"),
+        why: format!(
+            "this kernel has none of that name; it has: {}",
+            known.trim()
+        ),
     })
 }
 
