@@ -248,6 +248,8 @@ impl Peer {
     pub fn close(&self, end: &SessionEnd) {
         for tunnel in lock(&self.tunnels).drain(..) {
             tunnel.session.close(end.clone());
+            // Or what we ended ourselves would be put down to its silence.
+            *lock(&self.last_end) = Some(end.clone());
         }
     }
 
