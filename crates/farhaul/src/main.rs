@@ -19,6 +19,7 @@ mod gateway_command;
 mod lab_command;
 mod link_command;
 mod pair_command;
+mod pair_words;
 mod print;
 mod probe_command;
 mod questions;

@@ -8,13 +8,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{Args, ValueEnum};
 use farhaul_gateway::config::meaning::{HostPort, InterceptMode, Network};
 use farhaul_gateway::config::starter::{self, NewPeer, Starter};
-use farhaul_gateway::config::units::{self, Fault};
+use farhaul_gateway::config::units;
 use farhaul_gateway::config::{Config, load};
 use farhaul_gateway::keys::{KeyError, PrivateKey};
 use farhaul_gateway::pairing::{self, Answer, Offer};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::pair_words::{Networks, Reach, host_port, interface, name, network_list, reach};
 use crate::print;
 use crate::questions::Questions;
 
@@ -91,70 +92,6 @@ pub(crate) struct Join {
     /// Where the peer reaches this gateway (UDP), if only the peer dials.
     #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
     address: Option<HostPort>,
-}
-
-/// Networks as one word of the command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Networks(Vec<Network>);
-
-/// Whether a gateway can be dialled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Reach(Option<HostPort>);
-
-fn plain<T>(result: Result<T, Fault>) -> Result<T, String> {
-    result.map_err(|fault| match fault.remedy {
-        Some(remedy) => format!("{}; {remedy}", fault.message),
-        None => fault.message,
-    })
-}
-
-fn name(text: &str) -> Result<String, String> {
-    plain(units::name(text))
-}
-
-fn interface(text: &str) -> Result<String, String> {
-    match plain(units::interface(text))?.as_str() {
-        "lo" => Err(
-            "nobody's connections arrive at the loopback interface; name the LAN side's, \
-                     `ip -brief link` lists them"
-                .to_owned(),
-        ),
-        name => Ok(name.to_owned()),
-    }
-}
-
-fn host_port(text: &str) -> Result<HostPort, String> {
-    let address = plain(units::host_port(text))?;
-    match units::never_dialled(&address.host) {
-        Some(kind) => Err(format!("`{text}` is {kind}: no gateway is reached there")),
-        None => Ok(address),
-    }
-}
-
-fn reach(text: &str) -> Result<Reach, String> {
-    match text {
-        "none" => Ok(Reach(None)),
-        text => host_port(text).map(|address| Reach(Some(address))),
-    }
-}
-
-fn network(text: &str) -> Result<Network, String> {
-    let network = plain(units::network(text))?;
-    match units::never_served(network.address) {
-        Some(kind) => Err(format!(
-            "`{text}` is {kind}: no connection there leaves its own network"
-        )),
-        None => Ok(network),
-    }
-}
-
-fn network_list(text: &str) -> Result<Networks, String> {
-    let words = text.split([',', ' ']).filter(|word| !word.is_empty());
-    let networks: Result<Vec<Network>, String> = words.map(network).collect();
-    match networks? {
-        list if list.is_empty() => Err("at least one network, as in 10.1.0.0/16".to_owned()),
-        list => Ok(Networks(list)),
-    }
 }
 
 fn mode(text: &str) -> Result<Mode, String> {
@@ -581,8 +518,10 @@ impl Join {
             .site
             .starter(&ask, |_| Ok(address), &offer.peer_networks)?;
         differ(&start.networks, &offer.networks)?;
-        named_apart(&start.site, &peer.name)?;
-        let fits = |key: &PrivateKey| not_our_own(key, offer);
+        let fits = |key: &PrivateKey| {
+            not_our_own(key, offer)?;
+            named_apart(&start.site, &peer.name)
+        };
         let key = self.site.write(&start, Some(peer), fits)?;
         Ok((key, start.site, start.networks))
     }
