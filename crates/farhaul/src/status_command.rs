@@ -62,7 +62,7 @@ pub(crate) fn page(status: &Status, paint: Paint) -> String {
         }
     }
     for peer in &status.peers {
-        if let Some(line) = correction(peer) {
+        for line in [correction(peer), reduction(peer)].into_iter().flatten() {
             let _ = writeln!(text, "  {}: {line}", clean(&peer.name));
         }
     }
@@ -100,6 +100,27 @@ fn correction(peer: &PeerStatus) -> Option<String> {
         peer.repair_ratio.unwrap_or(0.0) * 100.0,
         peer.repairs_sent,
         peer.datagrams_recovered
+    ))
+}
+
+/// What reduction does for a peer, if it does anything.
+fn reduction(peer: &PeerStatus) -> Option<String> {
+    let figures = peer.reduction.as_ref()?;
+    if figures.in_bytes == 0 && figures.restored_bytes == 0 {
+        return None;
+    }
+    let share = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
+    Some(format!(
+        "reduced {} to {} on the way there ({:.1} % known) and restored {} from {}; {} remembered, \
+         index {}, {} records repeated",
+        bytes(figures.in_bytes),
+        bytes(figures.out_bytes),
+        share(figures.known_bytes, figures.compared_bytes),
+        bytes(figures.restored_bytes),
+        bytes(figures.received_bytes),
+        bytes(figures.store_bytes),
+        bytes(figures.index_bytes),
+        figures.asked_again
     ))
 }
 

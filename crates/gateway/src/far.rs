@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use farhaul_tunnel::{OpenRequest, Refusal, Target};
+use farhaul_tunnel::{OpenRequest, Payload, Refusal, Target};
 use tokio::net::TcpStream;
 
 use crate::config::meaning::ClientAddress;
@@ -35,6 +35,10 @@ impl Gateway {
         };
         if self.has_drained() {
             return incoming.refuse(&session, Refusal::Draining);
+        }
+        let is_plain = request.payload == Payload::Plain;
+        if !is_plain && session.reduction().is_none() {
+            return incoming.refuse(&session, Refusal::Internal);
         }
         let Ok(entry) = self.flows.enter(info) else {
             return incoming.refuse(&session, Refusal::Overload);

@@ -23,10 +23,8 @@ use tokio::net::TcpStream;
 use crate::event::FlowEnd;
 use crate::flow_table::FlowRecord;
 use crate::intercept::{disarm_reset, prepare};
+use crate::reduction::{self, Inbound, Outbound};
 use crate::session::FlowHandle;
-
-/// Read from an application at once; also the largest payload of a frame.
-const READ_BYTES: usize = 64 << 10;
 
 /// Which application a gateway has in front of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,14 +56,15 @@ pub async fn carry(
     if let Err(error) = prepare(&stream) {
         return conclude(application(error), facing, flow);
     }
+    let (out, back) = reduction::of(flow);
     let both = async {
         tokio::try_join!(
-            outbound(&stream, leftover, flow, record),
-            inbound(&stream, flow, record),
+            outbound(&stream, leftover, flow, record, out),
+            inbound(&stream, flow, record, back),
         )
     };
     let result = tokio::select! {
-        result = both => result.map(|_| ()),
+        result = both => result.map(|(out, ())| out.settle()),
         failure = broken(&stream) => Err(failure),
         code = flow.cut() => Err(Failure::Flow(code)),
         () = record.cut_requested() => Err(Failure::Flow(ResetCode::Admin)),
@@ -85,24 +84,31 @@ async fn outbound(
     leftover: Bytes,
     flow: &FlowHandle,
     record: &FlowRecord,
-) -> Result<(), Failure> {
+    mut out: Outbound,
+) -> Result<Outbound, Failure> {
     record.sent(leftover.len());
-    flow.write(leftover).await.map_err(Failure::Flow)?;
+    out.send(flow, leftover).await.map_err(Failure::Flow)?;
     loop {
         let room = flow.room().await.map_err(Failure::Flow)?;
-        let bytes = read(app, room.min(READ_BYTES)).await.map_err(application)?;
+        let batch_bytes = out.batch_bytes(flow, room);
+        let bytes = read(app, batch_bytes).await.map_err(application)?;
         if bytes.is_empty() {
             break;
         }
         record.sent(bytes.len());
-        flow.write(bytes).await.map_err(Failure::Flow)?;
+        out.send(flow, bytes).await.map_err(Failure::Flow)?;
     }
     flow.finish();
-    Ok(())
+    Ok(out)
 }
 
-async fn inbound(app: &TcpStream, flow: &FlowHandle, record: &FlowRecord) -> Result<(), Failure> {
-    while let Some(mut bytes) = flow.read(READ_BYTES).await.map_err(Failure::Flow)? {
+async fn inbound(
+    app: &TcpStream,
+    flow: &FlowHandle,
+    record: &FlowRecord,
+    mut back: Inbound,
+) -> Result<(), Failure> {
+    while let Some(mut bytes) = back.next(flow).await.map_err(Failure::Flow)? {
         record.received(bytes.len());
         while !bytes.is_empty() {
             app.writable().await.map_err(application)?;

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
-use farhaul_tunnel::{FEATURE_FEC, Hello, Limits, PROTOCOL_VERSIONS, Side, Target};
+use farhaul_tunnel::{
+    FEATURE_FEC, FEATURE_REDUCTION, Hello, Limits, PROTOCOL_VERSIONS, Payload, Side, Target,
+};
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
 
@@ -22,7 +24,7 @@ use crate::operate::ReloadRequest;
 use crate::peer::{Change, Peer};
 use crate::quic::{Endpoint, EndpointError};
 use crate::rules;
-use crate::session::{Session, SessionEnd, SessionParts};
+use crate::session::{Incoming, Session, SessionEnd, SessionParts};
 
 /// A handshake or hello that takes longer has failed.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -97,7 +99,7 @@ impl Gateway {
             .peers
             .iter()
             .cloned()
-            .map(Peer::new)
+            .map(|peer| Peer::new(peer, store_bytes(&config)))
             .map(Arc::new)
             .collect();
         Arc::new(Self {
@@ -141,7 +143,7 @@ impl Gateway {
             known
                 .inspect(|peer| peer.configure(wanted.clone()))
                 .unwrap_or_else(|| {
-                    let peer = Arc::new(Peer::new(wanted.clone()));
+                    let peer = Arc::new(Peer::new(wanted.clone(), store_bytes(&config)));
                     added.push(peer.clone());
                     peer
                 })
@@ -369,11 +371,15 @@ impl Gateway {
     }
 
     fn hello(&self, site: &str) -> Hello {
+        let reduction = match self.config().store.memory_bytes {
+            0 => 0,
+            _ => FEATURE_REDUCTION,
+        };
         Hello {
             versions: PROTOCOL_VERSIONS,
             instance: self.instance,
             site: site.to_owned(),
-            features: FEATURE_FEC,
+            features: FEATURE_FEC | reduction,
         }
     }
 
@@ -387,7 +393,7 @@ impl Gateway {
             .map(|remote| self.endpoint.marking.of(remote))
             .unwrap_or_default();
         let config = self.config();
-        let (session, mut incoming) = Session::start(SessionParts {
+        let (session, incoming) = Session::start(SessionParts {
             peer: name.clone(),
             connection,
             side,
@@ -426,6 +432,9 @@ impl Gateway {
         if negotiated.features & FEATURE_FEC != 0 {
             session.correct(&self.endpoint.channels, side);
         }
+        if negotiated.features & FEATURE_REDUCTION != 0 {
+            session.reduce(peer.store(), side);
+        }
         if let Some(flows) = peer.adopt(session.clone(), negotiated) {
             lock(&self.known_up).clear();
             self.events.emit(Event::PeerRestarted {
@@ -441,12 +450,22 @@ impl Gateway {
             // again too: their flows need not wait for their timers.
             self.endpoint.path_is_back();
         }
-        let gateway = self.clone();
-        tokio::spawn(async move {
-            while let Some(request) = incoming.recv().await {
-                tokio::spawn(gateway.clone().fulfil(session.clone(), request));
+        tokio::spawn(self.clone().attend(session, incoming));
+    }
+
+    /// Serves what the peer opens in a tunnel.
+    async fn attend(
+        self: Arc<Self>,
+        session: Arc<Session>,
+        mut incoming: mpsc::UnboundedReceiver<Incoming>,
+    ) {
+        while let Some(request) = incoming.recv().await {
+            if request.request.payload == Payload::Channel {
+                session.serve_channel(request);
+            } else {
+                tokio::spawn(self.clone().fulfil(session.clone(), request));
             }
-        });
+        }
     }
 
     /// Drops what clients gave up between SYN and connection.
@@ -457,6 +476,11 @@ impl Gateway {
             lock(&self.pending).expire(Instant::now());
         }
     }
+}
+
+/// What of the store's memory is for one peer.
+fn store_bytes(config: &Config) -> u64 {
+    config.store.memory_bytes / config.peers.len().max(1) as u64
 }
 
 /// Names this process towards peers. Should the system have no randomness to

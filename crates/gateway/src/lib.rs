@@ -34,6 +34,7 @@ pub mod operate;
 pub mod pairing;
 pub mod peer;
 pub mod quic;
+pub mod reduction;
 mod relay;
 pub mod reload;
 pub mod rules;

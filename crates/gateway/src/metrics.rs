@@ -349,7 +349,11 @@ fn write_peers(text: &mut String, status: &Status) {
             |p| Some(p.wire_received_bytes as f64),
         ),
     ];
-    for (family, read) in families.into_iter().chain(repair_families()) {
+    for (family, read) in families
+        .into_iter()
+        .chain(repair_families())
+        .chain(reduction_families())
+    {
         let rows: Vec<_> = status
             .peers
             .iter()
@@ -389,6 +393,47 @@ fn repair_families() -> [PeerFamily; 4] {
                 "Share of repairs in the bytes sent to the peer, recently.",
             ),
             |p| p.repair_ratio,
+        ),
+    ]
+}
+
+/// What reduction does for each peer.
+fn reduction_families() -> [PeerFamily; 5] {
+    [
+        (
+            counter(
+                "farhaul_peer_reduction_in_bytes_total",
+                "Application bytes towards the peer that were reduced.",
+            ),
+            |p| p.reduction.as_ref().map(|r| r.in_bytes as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_reduction_out_bytes_total",
+                "What was left of them.",
+            ),
+            |p| p.reduction.as_ref().map(|r| r.out_bytes as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_reduction_known_bytes_total",
+                "Application bytes towards the peer that had passed before.",
+            ),
+            |p| p.reduction.as_ref().map(|r| r.known_bytes as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_reduction_asked_again_total",
+                "Records that the peer could not read and was sent once more.",
+            ),
+            |p| p.reduction.as_ref().map(|r| r.asked_again as f64),
+        ),
+        (
+            gauge(
+                "farhaul_peer_reduction_store_bytes",
+                "Memory of what was sent to the peer.",
+            ),
+            |p| p.reduction.as_ref().map(|r| r.store_bytes as f64),
         ),
     ]
 }

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use farhaul_tunnel::{Correction, OpenRequest, Refusal, ResetCode, Target};
+use farhaul_tunnel::{Correction, OpenRequest, Payload, Refusal, ResetCode, Target};
 use tokio::net::TcpStream;
 
 use crate::announced::Announced;
-use crate::config::meaning::{ClientAddress, Optimise, Rule, Switch};
+use crate::config::meaning::{ClientAddress, Compression, Optimise, Reduction, Rule, Switch};
 use crate::event::{Event, FlowEnd, Reason, refusal_code};
 use crate::flow::{Facing, carry};
 use crate::flow_table::{Entry, FlowInfo};
@@ -244,6 +244,7 @@ impl Gateway {
             class: rule.class,
             dscp,
             correction: correction(rule.fec),
+            payload: payload(rule, &session),
         };
         Way::Tunnel(Route {
             session,
@@ -369,6 +370,19 @@ pub(crate) fn text(target: &Target) -> String {
     match target {
         Target::Address(address) => address.to_string(),
         Target::Host { name, port } => format!("{name}:{port}"),
+    }
+}
+
+/// What the flow's bytes are: records, where both gateways can and the rule does not forbid it.
+fn payload(rule: &Rule, session: &Session) -> Payload {
+    let eliminated = rule.reduction != Reduction::Off;
+    let compressed = rule.compression != Compression::Off;
+    match session.reduction() {
+        Some(_) if eliminated || compressed => Payload::Records {
+            eliminated,
+            compressed,
+        },
+        _ => Payload::Plain,
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::admin::status::{
     FlowCounts, FlowSide, FlowState, FlowStatus, Flows, InterceptStatus, PeerState, PeerStatus,
-    Status,
+    ReductionStatus, Status,
 };
 use crate::admin::{Operator, advice};
 use crate::config::meaning::{InterceptMode, Listen};
@@ -22,6 +22,7 @@ use crate::flow_table::FlowRecord;
 use crate::gateway::Gateway;
 use crate::lock::lock;
 use crate::peer::{Peer, State};
+use crate::reduction::Figures;
 use crate::session::SessionStats;
 
 /// Asked of the gateway's main loop, which owns the files and the rules.
@@ -171,6 +172,9 @@ impl Gateway {
             datagrams_recovered: repairs.1,
             loss_before_repair_ratio: correction.map(|figures| figures.loss),
             repair_ratio: correction.map(|figures| figures.share),
+            reduction: current
+                .and_then(|(session, _)| session.reduction())
+                .map(|_| reduction_status(&peer.store().figures())),
             flows: figures.iter().map(|stats| stats.flows as u64).sum(),
             last_error: peer.last_error(),
         }
@@ -184,6 +188,22 @@ impl Gateway {
             direct: self.relayed.load(Ordering::Relaxed),
             direct_since_start: self.direct_since_start.load(Ordering::Relaxed),
         }
+    }
+}
+
+fn reduction_status(figures: &Figures) -> ReductionStatus {
+    ReductionStatus {
+        in_bytes: figures.input_bytes,
+        out_bytes: figures.records_bytes,
+        compared_bytes: figures.compared_bytes,
+        known_bytes: figures.known_bytes,
+        restored_bytes: figures.output_bytes,
+        received_bytes: figures.received_bytes,
+        asked_again: figures.asked,
+        missed: figures.missed,
+        store_bytes: figures.log_bytes,
+        index_bytes: figures.index_bytes,
+        epoch: figures.epoch,
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 
 use crate::config::meaning::{self, Dial};
 use crate::lock::lock;
+use crate::reduction::Store;
 use crate::session::{Session, SessionEnd, SessionStats};
 
 /// Ethernet, IPv4 and UDP headers of a datagram.
@@ -79,13 +80,15 @@ pub struct Peer {
     wire_before: Mutex<(u64, u64)>,
     /// Repairs sent and datagrams recovered by tunnels that are gone.
     repairs_before: Mutex<(u64, u64)>,
+    /// What passed, for reduction.
+    store: Arc<Store>,
     /// Woken when a tunnel was added or lost.
     pub changed: Notify,
 }
 
 impl Peer {
     /// A peer nobody has heard of yet.
-    pub fn new(config: meaning::Peer) -> Self {
+    pub fn new(config: meaning::Peer, store_bytes: u64) -> Self {
         Self {
             config: RwLock::new(config),
             tunnels: Mutex::default(),
@@ -101,8 +104,14 @@ impl Peer {
             path_memory: Mutex::default(),
             wire_before: Mutex::default(),
             repairs_before: Mutex::default(),
+            store: Store::new(store_bytes),
             changed: Notify::new(),
         }
+    }
+
+    /// What is remembered of what passed to and from it.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
     }
 
     /// Its present configuration.

@@ -203,23 +203,19 @@ impl Encoder {
         self.log.forget(frame.position, length as u64);
         self.expected = None;
         self.stats.missed += 1;
-        let of_part = |part: &[u8]| {
-            let hash = xxhash3_128::Hasher::oneshot_with_seed(self.settings.hash_key, part);
-            Plain {
-                flow,
-                place: None,
-                length: part.len(),
-                token_bytes: 0,
-                payload: part.to_vec(),
-                hash,
-            }
-        };
+        let of_part = |part: &[u8]| Plain::literal(flow, part, self.settings.hash_key);
         Some(
             bytes?
                 .chunks(FRAME_PLAIN_BYTES_MAX / 2)
                 .map(of_part)
                 .collect(),
         )
+    }
+
+    /// Nothing refers to these positions any more: the other end does not hold them, and will not.
+    pub fn forget(&mut self, position: u64, bytes: u64) {
+        self.log.forget(position, bytes);
+        self.expected = None;
     }
 
     /// The virtual position after everything encoded so far.

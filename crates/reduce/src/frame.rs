@@ -1,5 +1,7 @@
 //! Frames: the unit that is checked, acknowledged and sent again. The table is in the crate's documentation.
 
+use twox_hash::xxhash3_128;
+
 use crate::codec::{Codec, Compressor};
 use crate::error::FrameError;
 use crate::varint;
@@ -41,6 +43,18 @@ pub struct Plain {
 }
 
 impl Plain {
+    /// A frame that is these bytes, refers to nothing and is not remembered. At most half of [`FRAME_PLAIN_BYTES_MAX`].
+    pub fn literal(flow: u64, bytes: &[u8], hash_key: u64) -> Self {
+        Self {
+            flow,
+            place: None,
+            length: bytes.len(),
+            token_bytes: 0,
+            payload: bytes.to_vec(),
+            hash: xxhash3_128::Hasher::oneshot_with_seed(hash_key, bytes),
+        }
+    }
+
     /// Appends the frame as it is sent to `bytes`, its payload compressed if that makes it shorter.
     pub fn seal(&self, codec: Codec, compressor: &mut Compressor, bytes: &mut Vec<u8>) {
         let compressed = compressor.compress(codec, &self.payload);
@@ -80,6 +94,11 @@ pub(crate) struct View<'a> {
     pub(crate) is_compressed: bool,
     pub(crate) hash: u128,
     pub(crate) payload: &'a [u8],
+}
+
+/// Where a frame goes in the log, and the bytes of input it stands for.
+pub fn place_of(frame: &[u8]) -> Result<(Option<LogPlace>, usize), FrameError> {
+    View::read(frame).map(|view| (view.place, view.length))
 }
 
 impl<'a> View<'a> {

@@ -56,7 +56,7 @@ pub use codec::{Codec, Compressor};
 pub use decoder::{Decoded, Decoder};
 pub use encoder::Encoder;
 pub use error::FrameError;
-pub use frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain};
+pub use frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain, place_of};
 pub use index::Advise;
 pub use level::{Levels, TRIAL_EVERY};
 pub use log::SEGMENT_BYTES;

@@ -14,6 +14,10 @@ pub const PROTOCOL_VERSIONS: VersionRange = VersionRange { min: 1, max: 1 };
 /// part of the protocol's version but of this bit.
 pub const FEATURE_FEC: u64 = 1;
 
+/// Feature bit: flows may carry records instead of the application's bytes, [`crate::Payload`]. What
+/// the records are is the gateways' affair, and a peer that offers this bit knows them.
+pub const FEATURE_REDUCTION: u64 = 2;
+
 /// An inclusive range of protocol versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionRange {

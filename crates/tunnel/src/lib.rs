@@ -42,9 +42,13 @@ pub use controller::{Controller, PathMemory, PathSettings, PathView};
 pub use credit::FRAME_COST_BYTES;
 pub use error::{DecodeError, FlowError, OpenError, ProtocolError};
 pub use flow::{
-    Class, Correction, FlowId, FlowStats, OpenRequest, Read, Refusal, ResetCode, Side, Target,
+    Class, Correction, FlowId, FlowStats, OpenRequest, Payload, Read, Refusal, ResetCode, Side,
+    Target,
 };
 pub use frame::{FRAME_BYTES_HARD_MAX, Frame, HelloFrame, OPTIONAL_TYPE_MIN};
-pub use hello::{FEATURE_FEC, Hello, Negotiated, PROTOCOL_VERSIONS, VersionMismatch, VersionRange};
+pub use hello::{
+    FEATURE_FEC, FEATURE_REDUCTION, Hello, Negotiated, PROTOCOL_VERSIONS, VersionMismatch,
+    VersionRange,
+};
 pub use limits::{Limits, RECEIVE_FLOOR_BYTES, SEND_FLOOR_BYTES};
 pub use mux::{Event, Mux, Stats, Transmit};

@@ -34,6 +34,7 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
         class: Class::Interactive,
         dscp: 46,
         correction: Correction::Auto,
+        payload: Payload::Plain,
     };
     let v6 = OpenRequest {
         client: "[2001:db8::7]:40000".parse().unwrap(),
@@ -42,6 +43,7 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
         class: Class::Auto,
         dscp: 0,
         correction: Correction::Off,
+        payload: Payload::Plain,
     };
     let name = Target::Host {
         name: "files.example".into(),
@@ -51,6 +53,17 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
         target: name,
         class: Class::Bulk,
         correction: Correction::On,
+        ..v4.clone()
+    };
+    let records = OpenRequest {
+        payload: Payload::Records {
+            eliminated: true,
+            compressed: true,
+        },
+        ..v4.clone()
+    };
+    let channel = OpenRequest {
+        payload: Payload::Channel,
         ..v4.clone()
     };
     let payload = Bytes::from_static(b"hello");
@@ -101,6 +114,22 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
                 request: host,
             },
             "10 4040 05 03 2e 04 c0000207 9c40 01 0d 66696c65732e6578616d706c65 01bb",
+        ),
+        (
+            "open, records",
+            Frame::Open {
+                flow: FlowId(2),
+                request: records,
+            },
+            "10 02 19 02 2e 04 c0000207 9c40 04 c6336409 01bd",
+        ),
+        (
+            "open, the channel",
+            Frame::Open {
+                flow: FlowId(4),
+                request: channel,
+            },
+            "10 04 21 02 2e 04 c0000207 9c40 04 c6336409 01bd",
         ),
         (
             "data",
@@ -277,7 +306,7 @@ fn impossible_values_are_refused_by_name() {
             "frame field 'version range' holds an impossible value",
         ),
         (
-            "10 00 08 00 00 04 c0000207 9c40 04 c6336409 01bd",
+            "10 00 28 00 00 04 c0000207 9c40 04 c6336409 01bd",
             "frame field 'flags' holds an impossible value",
         ),
         (

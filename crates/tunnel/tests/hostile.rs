@@ -30,14 +30,27 @@ fn any_request() -> impl Strategy<Value = OpenRequest> {
         Just(Correction::Off),
         Just(Correction::On),
     ];
-    (address, target, any::<bool>(), class, 0u8..64, correction).prop_map(
-        |(client, target, keep_client_address, class, dscp, correction)| OpenRequest {
+    let records = |eliminated, compressed| Payload::Records {
+        eliminated,
+        compressed,
+    };
+    let payload = prop_oneof![
+        Just(Payload::Plain),
+        Just(records(true, true)),
+        Just(records(true, false)),
+        Just(records(false, true)),
+        Just(Payload::Channel),
+    ];
+    let extras = (correction, payload);
+    (address, target, any::<bool>(), class, 0u8..64, extras).prop_map(
+        |(client, target, keep_client_address, class, dscp, (correction, payload))| OpenRequest {
             client,
             target,
             keep_client_address,
             class,
             dscp,
             correction,
+            payload,
         },
     )
 }

@@ -20,6 +20,7 @@ mod kills;
 mod long_link;
 mod operation;
 mod outage;
+mod reduction;
 mod refusal;
 mod start_up;
 mod strangers;

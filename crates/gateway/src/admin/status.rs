@@ -128,10 +128,40 @@ pub struct PeerStatus {
     pub loss_before_repair_ratio: Option<f64>,
     /// Share of repairs in the bytes sent to the peer lately, 0 to 1.
     pub repair_ratio: Option<f64>,
+    /// Redundancy elimination and compression; absent where the peer, or this gateway, has no memory for it.
+    pub reduction: Option<ReductionStatus>,
     /// Flows through this peer now.
     pub flows: u64,
     /// What went wrong last, if anything did.
     pub last_error: Option<String>,
+}
+
+/// What reduction does for a peer, since start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReductionStatus {
+    /// Application bytes towards the peer that were reduced.
+    pub in_bytes: u64,
+    /// What was left of them.
+    pub out_bytes: u64,
+    /// Of `in_bytes`, those that were looked up.
+    pub compared_bytes: u64,
+    /// Of `compared_bytes`, those that had passed before.
+    pub known_bytes: u64,
+    /// Application bytes from the peer that were restored.
+    pub restored_bytes: u64,
+    /// What they had been reduced to.
+    pub received_bytes: u64,
+    /// Records the peer asked for again.
+    pub asked_again: u64,
+    /// Records this gateway asked for again.
+    pub missed: u64,
+    /// Memory of what was sent.
+    pub store_bytes: u64,
+    /// Its index.
+    pub index_bytes: u64,
+    /// How often the store began anew.
+    pub epoch: u32,
 }
 
 /// Flows by state.

@@ -18,6 +18,9 @@ use crate::rules;
 /// final zero).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
+/// Less memory for a peer remembers too little to find anything again.
+const STORE_PEER_BYTES_MIN: u64 = 16 << 20;
+
 /// Reports every conflict. `config` is absent where the file cannot give one.
 pub fn find(
     written: &Written,
@@ -467,13 +470,19 @@ fn whole(written: &Written, config: &Config, problems: &mut Problems) {
         problem.help("name [intercept] interfaces or a [[listen]] block where clients are, [accept] destinations where servers are");
     }
     // A file that says what holds anyway, as `print-config` does, asks for nothing.
-    let memory = written.store.memory.as_ref();
-    let memory = memory.filter(|found| found.value != defaults::STORE_MEMORY_BYTES);
     let disk = written.store.path.as_ref().map(|path| &path.span);
-    if let (false, Some(place)) = (
-        not_yet::STORE_USED,
-        memory.map(|found| &found.span).or(disk),
-    ) {
-        problems.warning(place.clone(), "[store] has no effect in this version");
+    if let (false, Some(place)) = (not_yet::DISK_USED, disk) {
+        problems.warning(place.clone(), "store.disk has no effect in this version");
+    }
+    let memory_bytes_min = STORE_PEER_BYTES_MIN * config.peers.len() as u64;
+    let memory = written.store.memory.as_ref();
+    if let Some(found) = memory.filter(|found| (1..memory_bytes_min).contains(&found.value)) {
+        let problem = problems.warning(
+            found.span.clone(),
+            "too little memory for redundancy elimination",
+        );
+        problem.help(
+            "16 MiB for each peer are the least, 512 MiB a good beginning; 0 B switches it off",
+        );
     }
 }

@@ -30,8 +30,8 @@ pub const MARK_MASK: u32 = 0x0ff0_0000;
 pub const TABLE: u32 = 250;
 /// `intercept.queue`.
 pub const QUEUE: u16 = 250;
-/// `store.memory` in bytes.
-pub const STORE_MEMORY_BYTES: u64 = 512 << 20;
+/// `store.memory` in bytes: no reduction.
+pub const STORE_MEMORY_BYTES: u64 = 0;
 
 /// `admin.socket`.
 pub fn admin_socket() -> &'static Path {

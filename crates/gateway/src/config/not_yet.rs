@@ -32,5 +32,5 @@ pub fn compression(value: Compression) -> Option<&'static str> {
     }
 }
 
-/// Whether `[store]` has an effect; it is read and checked in any case.
-pub const STORE_USED: bool = false;
+/// Whether `store.disk` has an effect; it is read and checked in any case.
+pub const DISK_USED: bool = false;

@@ -277,7 +277,7 @@ pub fn reference() -> String {
             None => format!("`{}`", section.header()),
         };
         let _ = write!(out, "\n## {heading}\n\n{}\n\n", section.doc);
-        if section.name == "store" && !not_yet::STORE_USED {
+        if section.name == "store.disk" && !not_yet::DISK_USED {
             out.push_str("Read and checked, but without effect in this version.\n\n");
         }
         out.push_str("| key | accepts | default | meaning |\n|---|---|---|---|\n");

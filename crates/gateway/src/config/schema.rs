@@ -359,8 +359,9 @@ pub static SECTIONS: &[Section] = &[
             Key {
                 name: "memory",
                 accepts: "a size such as \"2 GiB\"",
-                default: "\"512 MiB\"",
-                doc: "Size of the memory tier.",
+                default: "\"0 B\": no redundancy elimination and no compression",
+                doc: "Memory for what has passed, shared by all peers and both directions. Reduction needs some at \
+                      both gateways of a pair, at least 16 MiB for each peer.",
             },
             Key {
                 name: "disk",

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use farhaul_tunnel::{FlowError, FlowId, FlowStats, OpenRequest, Read, Refusal, ResetCode};
+use farhaul_tunnel::{
+    FlowError, FlowId, FlowStats, OpenRequest, Payload, Read, Refusal, ResetCode,
+};
 use tokio::sync::{Notify, watch};
 
 use super::Session;
@@ -96,16 +98,23 @@ pub struct Incoming {
 pub struct FlowHandle {
     session: Arc<Session>,
     flow: FlowId,
+    payload: Payload,
     state: Arc<FlowState>,
     finished: AtomicBool,
     ended: AtomicBool,
 }
 
 impl FlowHandle {
-    pub(super) fn new(session: Arc<Session>, flow: FlowId, state: Arc<FlowState>) -> Self {
+    pub(super) fn new(
+        session: Arc<Session>,
+        flow: FlowId,
+        payload: Payload,
+        state: Arc<FlowState>,
+    ) -> Self {
         Self {
             session,
             flow,
+            payload,
             state,
             finished: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -205,6 +214,11 @@ impl FlowHandle {
     /// The flow's number in its tunnel.
     pub fn id(&self) -> FlowId {
         self.flow
+    }
+
+    /// What its bytes are.
+    pub fn payload(&self) -> Payload {
+        self.payload
     }
 
     /// The tunnel the flow runs in.

@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use farhaul_tunnel::{
-    Class, Event, FlowId, Hello, Limits, Mux, Negotiated, OpenError, OpenRequest, PathMemory,
-    PathSettings, PathView, Refusal, ResetCode, Side,
+    Class, Correction, Event, FlowId, Hello, Limits, Mux, Negotiated, OpenError, OpenRequest,
+    PathMemory, PathSettings, PathView, Payload, Refusal, ResetCode, Side, Target,
 };
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use crate::lock::lock;
 use crate::quic::controller::PathHandle;
 use crate::quic::fec::{Channel, Channels, Figures};
+use crate::reduction::{Reduction, Store, serve};
 
 use self::flow_handle::FlowState;
 pub use self::flow_handle::{FlowHandle, Incoming, OpenOutcome};
@@ -131,6 +132,11 @@ pub struct Session {
     peer_draining: AtomicBool,
     mark: Arc<AtomicU8>,
     correction: OnceLock<Arc<Channel>>,
+    reduction: OnceLock<Arc<Reduction>>,
+    /// Flows on which the gateways talk of records: nobody's connections.
+    channels: AtomicUsize,
+    /// What the path is thought to carry; 0 while not known.
+    rate_bytes_s: AtomicU64,
     started: Instant,
     keep_alive: Duration,
     silent_ms: AtomicU64,
@@ -184,6 +190,9 @@ impl Session {
             peer_draining: AtomicBool::new(false),
             mark: parts.mark,
             correction: OnceLock::new(),
+            reduction: OnceLock::new(),
+            channels: AtomicUsize::new(0),
+            rate_bytes_s: AtomicU64::new(0),
             started: Instant::now(),
             keep_alive: parts.keep_alive,
             silent_ms: AtomicU64::new(0),
@@ -215,6 +224,43 @@ impl Session {
         self.correction.get()?.take_change()
     }
 
+    /// Begins to speak of records. For a peer that offered to do the same, before flows are opened or served.
+    pub fn reduce(self: &Arc<Self>, store: &Arc<Store>, side: Side) {
+        let reduction = self
+            .reduction
+            .get_or_init(|| Reduction::new(store.clone()))
+            .clone();
+        // The acceptor is given the channel by the dialer.
+        if side == Side::Dialer
+            && let Ok(flow) = self.open(channel_request())
+        {
+            self.channels.fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(serve(reduction, flow));
+        }
+    }
+
+    /// Takes what the dialer opened for [`Session::reduce`].
+    pub fn serve_channel(self: &Arc<Self>, incoming: Incoming) {
+        match self.reduction.get() {
+            Some(reduction) => {
+                self.channels.fetch_add(1, Ordering::Relaxed);
+                let flow = incoming.accept(self);
+                tokio::spawn(serve(reduction.clone(), flow));
+            }
+            None => incoming.refuse(self, Refusal::Policy),
+        }
+    }
+
+    /// Records in this tunnel, where both sides speak of them.
+    pub fn reduction(&self) -> Option<&Arc<Reduction>> {
+        self.reduction.get()
+    }
+
+    /// What the path is thought to carry, bytes per second; 0 while not known.
+    pub fn rate_bytes_s(&self) -> u64 {
+        self.rate_bytes_s.load(Ordering::Relaxed)
+    }
+
     /// Waits for the peer's hello.
     pub async fn greeted(&self) -> Result<Negotiated, SessionEnd> {
         let mut hello = self.hello.subscribe();
@@ -229,6 +275,7 @@ impl Session {
 
     /// Opens a flow; data may be written before the far side has answered.
     pub fn open(self: &Arc<Self>, request: OpenRequest) -> Result<FlowHandle, OpenError> {
+        let payload = request.payload;
         let opened = self.drive(|mux, flows| {
             let flow = mux.open(request)?;
             let state = Arc::new(FlowState::default());
@@ -240,7 +287,7 @@ impl Session {
             }
             Ok((flow, state))
         });
-        opened.map(|(flow, state)| FlowHandle::new(self.clone(), flow, state))
+        opened.map(|(flow, state)| FlowHandle::new(self.clone(), flow, payload, state))
     }
 
     /// Tells the peer that we shut down and new flows should go elsewhere.
@@ -326,7 +373,8 @@ impl Session {
 
     /// Flows alive.
     pub fn flow_count(&self) -> usize {
-        lock(&self.flows).len()
+        let channels = self.channels.load(Ordering::Relaxed);
+        lock(&self.flows).len().saturating_sub(channels)
     }
 
     /// Figures of the moment.
@@ -464,7 +512,7 @@ impl Incoming {
     /// Turns the request into a flow the far server's side can use.
     pub fn accept(self, session: &Arc<Session>) -> FlowHandle {
         session.drive(|mux, _| mux.accept(self.flow));
-        FlowHandle::new(session.clone(), self.flow, self.state)
+        FlowHandle::new(session.clone(), self.flow, self.request.payload, self.state)
     }
 
     /// Tells the near side why there is no connection.
@@ -473,6 +521,20 @@ impl Incoming {
             mux.refuse(self.flow, why);
             flows.remove(&self.flow);
         });
+    }
+}
+
+/// The flow on which the gateways speak of records; it leads to nobody.
+fn channel_request() -> OpenRequest {
+    let nowhere = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
+    OpenRequest {
+        client: nowhere,
+        target: Target::Address(nowhere),
+        keep_client_address: false,
+        class: Class::Control,
+        dscp: 0,
+        correction: Correction::On,
+        payload: Payload::Channel,
     }
 }
 

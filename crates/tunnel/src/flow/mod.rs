@@ -97,6 +97,24 @@ pub enum Correction {
     On,
 }
 
+/// What a flow's bytes are, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Payload {
+    /// The application's bytes.
+    #[default]
+    Plain,
+    /// Records that stand for the application's bytes.
+    Records {
+        /// They may refer to what passed before.
+        eliminated: bool,
+        /// What is new in them may be compressed.
+        compressed: bool,
+    },
+    /// What the gateways tell each other of their records. Nothing is connected to; there is one such flow in a
+    /// tunnel, opened by the dialer.
+    Channel,
+}
+
 /// What the opener asks of the far gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenRequest {
@@ -112,6 +130,8 @@ pub struct OpenRequest {
     pub dscp: u8,
     /// Error correction; reaches only a peer that offered [`FEATURE_FEC`](crate::FEATURE_FEC).
     pub correction: Correction,
+    /// What the bytes are; not plain only with a peer that offered [`FEATURE_REDUCTION`](crate::FEATURE_REDUCTION).
+    pub payload: Payload,
 }
 
 /// Why the far gateway did not connect.

@@ -3,7 +3,7 @@
 use super::wire::{Reader, VARINT_MAX, put_address, put_text, put_varint};
 use super::{FRAME_BYTES_HARD_MAX, OPTIONAL_TYPE_MIN};
 use crate::error::DecodeError;
-use crate::flow::{Class, Correction, FlowId, OpenRequest, Refusal, ResetCode, Target};
+use crate::flow::{Class, Correction, FlowId, OpenRequest, Payload, Refusal, ResetCode, Target};
 use crate::hello::{Hello, VersionRange};
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -24,6 +24,9 @@ const FLAG_KEEP_CLIENT_ADDRESS: u8 = 1;
 /// Two bits of OPEN's flags: the error correction asked for.
 const CORRECTION_SHIFT: u8 = 1;
 const CORRECTION_MASK: u8 = 0b110;
+/// Three bits of OPEN's flags: what the flow's bytes are.
+const PAYLOAD_SHIFT: u8 = 3;
+const PAYLOAD_MASK: u8 = 0b11_1000;
 const TARGET_HOST: u8 = 1;
 
 /// HELLO with the limits the other side must keep to.
@@ -257,10 +260,11 @@ fn put_probe(out: &mut BytesMut, kind: u8, nonce: u64, sent_ns: u64) {
 fn decode_open(mut reader: Reader) -> Result<Frame, DecodeError> {
     let flow = FlowId(reader.varint()?);
     let flags = reader.u8()?;
-    if flags & !(FLAG_KEEP_CLIENT_ADDRESS | CORRECTION_MASK) != 0 {
+    if flags & !(FLAG_KEEP_CLIENT_ADDRESS | CORRECTION_MASK | PAYLOAD_MASK) != 0 {
         return Err(DecodeError::BadValue("flags"));
     }
     let correction = correction_of(flags)?;
+    let payload = payload_of(flags)?;
     let class = class_of(reader.u8()?);
     let dscp = reader.u8()?;
     let family = reader.u8()?;
@@ -284,6 +288,7 @@ fn decode_open(mut reader: Reader) -> Result<Frame, DecodeError> {
         class,
         dscp,
         correction,
+        payload,
     };
     match request_problem(&request) {
         Some(field) => Err(DecodeError::BadValue(field)),
@@ -295,7 +300,7 @@ fn put_open(out: &mut BytesMut, flow: FlowId, request: &OpenRequest) {
     out.put_u8(OPEN);
     put_varint(out, flow.0);
     let keep = u8::from(request.keep_client_address) * FLAG_KEEP_CLIENT_ADDRESS;
-    out.put_u8(keep | correction_bits(request.correction));
+    out.put_u8(keep | correction_bits(request.correction) | payload_bits(request.payload));
     out.put_u8(class_byte(request.class));
     out.put_u8(request.dscp);
     put_address(out, request.client);
@@ -325,6 +330,35 @@ fn correction_bits(correction: Correction) -> u8 {
         Correction::On => 2,
     };
     value << CORRECTION_SHIFT
+}
+
+fn payload_of(flags: u8) -> Result<Payload, DecodeError> {
+    match (flags & PAYLOAD_MASK) >> PAYLOAD_SHIFT {
+        0 => Ok(Payload::Plain),
+        records @ 1..=3 => Ok(Payload::Records {
+            eliminated: records & 1 != 0,
+            compressed: records & 2 != 0,
+        }),
+        4 => Ok(Payload::Channel),
+        _ => Err(DecodeError::BadValue("flags")),
+    }
+}
+
+fn payload_bits(payload: Payload) -> u8 {
+    let value = match payload {
+        Payload::Plain => 0,
+        // Records that are neither would be plain ones with a head.
+        Payload::Records {
+            eliminated: false,
+            compressed: false,
+        } => 2,
+        Payload::Records {
+            eliminated,
+            compressed,
+        } => u8::from(eliminated) | u8::from(compressed) << 1,
+        Payload::Channel => 4,
+    };
+    value << PAYLOAD_SHIFT
 }
 
 fn decode_payload(kind: u8, mut reader: Reader) -> Result<Frame, DecodeError> {

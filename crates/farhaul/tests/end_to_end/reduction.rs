@@ -1,0 +1,139 @@
+//! Reduction between two real gateways: what passes twice crosses the link once, and whatever happens to a gateway or its
+//! memory, no application sees a wrong byte.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use farhaul_lab::Side;
+use rustix::process::Signal;
+
+use crate::apps::{Service, assert_echo, content, digest, echo, read_all};
+use crate::transfer::{Transfer, Way};
+use crate::world::{World, until, v4};
+
+const ON: &str = "[store]\nmemory = '64 MiB'";
+const RESUME: &str = "[store]\nmemory = '64 MiB'\n[tunnel]\nresume_max = '5s'";
+const FILE_BYTES: usize = 3 << 20;
+
+/// A server that sends the same file to everybody.
+fn files(world: &World, port: u16) -> Service {
+    let file = content(77, FILE_BYTES);
+    Service::start(&world.lab.server().unwrap(), port, move |mut stream, _| {
+        let _ = stream.write_all(&file);
+        let _ = stream.shutdown(Shutdown::Write);
+    })
+}
+
+/// Fetches the file; what the far gateway sent on the link for it.
+fn fetch(world: &World, port: u16) -> u64 {
+    let before = wire_bytes(world);
+    let mut stream = world.connect(v4(port));
+    assert!(world.is_tunnelled(&stream));
+    let (len, sum, result) = read_all(&mut stream);
+    result.unwrap();
+    assert_eq!((len, sum), (FILE_BYTES, digest(&content(77, FILE_BYTES))));
+    wire_bytes(world) - before
+}
+
+fn wire_bytes(world: &World) -> u64 {
+    let status = world.status(Side::B);
+    status["peers"][0]["wire_sent_bytes"].as_u64().unwrap()
+}
+
+/// Waits until what passed is held at both ends: a fetch that costs little.
+fn assert_known(world: &World, port: u16) {
+    until("a file that passed to cost little", || {
+        fetch(world, port) < FILE_BYTES as u64 / 50
+    });
+}
+
+fn echoes(world: &World, port: u16, bytes: &[u8]) {
+    let mut stream: TcpStream = world.connect(v4(port));
+    assert!(world.is_tunnelled(&stream));
+    assert_echo(&mut stream, bytes);
+}
+
+#[test]
+fn a_file_fetched_twice_crosses_a_slow_link_once() {
+    let world = World::over(Some("rate 50mbit delay 20ms queue 100ms"), "twice", ON, ON);
+    let _files = files(&world, 5000);
+    let first = fetch(&world, 5000);
+    assert!(first > FILE_BYTES as u64, "{first}");
+    assert_known(&world, 5000);
+    // The other direction, and edits: an echo of something like it.
+    let mut edited = content(77, FILE_BYTES);
+    edited.splice(1000..1001, *b"an insertion");
+    let _echo = Service::start(&world.lab.server().unwrap(), 5001, echo);
+    let before = wire_bytes(&world);
+    echoes(&world, 5001, &edited);
+    let back = wire_bytes(&world) - before;
+    assert!(back < FILE_BYTES as u64 / 10, "{back}");
+}
+
+#[test]
+fn a_pair_of_which_one_has_no_memory_carries_bytes_as_they_are() {
+    let world = World::with("onlyone", ON, "");
+    let _files = files(&world, 5000);
+    let _echo = Service::start(&world.lab.server().unwrap(), 5001, echo);
+    for _ in 0..2 {
+        assert!(fetch(&world, 5000) > FILE_BYTES as u64);
+    }
+    echoes(&world, 5001, b"hello");
+}
+
+#[test]
+fn a_rule_switches_reduction_off() {
+    let off = format!(
+        "{ON}\n[[rule]]\nmatch = {{ port = [5000] }}\nreduction = 'off'\ncompression = 'off'"
+    );
+    let world = World::with("ruled", &off, ON);
+    let _files = files(&world, 5000);
+    for _ in 0..2 {
+        assert!(fetch(&world, 5000) > FILE_BYTES as u64);
+    }
+    let _others = files(&world, 5001);
+    fetch(&world, 5001);
+    assert_known(&world, 5001);
+}
+
+#[test]
+fn invariant_2_gateways_that_are_killed_in_mid_transfer_deliver_no_wrong_byte() {
+    let mut world = World::with("reducekill", RESUME, RESUME);
+    let _files = files(&world, 5000);
+    let _echo = Service::start(&world.lab.server().unwrap(), 5003, echo);
+    fetch(&world, 5000);
+    assert_known(&world, 5000);
+    for killed in [Side::B, Side::A] {
+        let transfers = [(5001, Way::Down), (5002, Way::Up)]
+            .map(|(port, way)| Transfer::start(&world, port, way));
+        let fault = Instant::now();
+        world.signal(killed, Signal::KILL);
+        for transfer in transfers {
+            transfer.broken(fault, Duration::from_secs(20));
+        }
+        until("rules, routes and guard to be gone", || {
+            world.residue(killed).is_empty()
+        });
+        world.lab.gateway_start(killed).unwrap();
+        world.lab.wait_peers_up().unwrap();
+        until("connections through the tunnel again", || {
+            world.is_tunnelled(&world.connect(v4(5003)))
+        });
+        let first = fetch(&world, 5000);
+        assert!(first > FILE_BYTES as u64, "it begins anew: {first}");
+        assert_known(&world, 5000);
+        echoes(&world, 5003, &content(5, 1 << 20));
+    }
+}
+
+#[test]
+fn transfers_in_both_directions_end_whole() {
+    let world = World::with("reducewhole", ON, ON);
+    let transfers =
+        [(5001, Way::Down), (5002, Way::Up)].map(|(port, way)| Transfer::start(&world, port, way));
+    for transfer in transfers {
+        transfer.wait_moved(4 << 20);
+        transfer.finish_whole();
+    }
+}

@@ -1,0 +1,176 @@
+//! The flow on which two gateways talk of their records.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use farhaul_reduce::Codec;
+use farhaul_tunnel::ResetCode;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::Reduction;
+use super::message::{Message, Messages};
+use super::record::{Draft, literals};
+use super::sending::Word;
+use crate::lock::lock;
+use crate::session::{FlowHandle, SessionEnd};
+
+/// What is held is told at most this often.
+const NEWS_EVERY: Duration = Duration::from_millis(50);
+/// How often flows are looked for that hold up the others.
+const REVIEW_EVERY: Duration = Duration::from_secs(1);
+/// A peer that was heard this lately could have told of what it holds.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
+/// Messages are written in pieces of about this size.
+const PIECE_BYTES: usize = 64 << 10;
+
+enum Failure {
+    Flow,
+    Peer(String),
+}
+
+impl From<ResetCode> for Failure {
+    fn from(_: ResetCode) -> Self {
+        Self::Flow
+    }
+}
+
+/// Talks until the tunnel ends. A peer that says what cannot be ends it.
+pub(crate) async fn serve(reduction: Arc<Reduction>, flow: FlowHandle) {
+    let failure = tokio::select! {
+        failure = listen(&reduction, &flow) => failure,
+        failure = speak(&reduction, &flow) => failure,
+    };
+    let what = match failure {
+        Err(Failure::Peer(what)) => what,
+        _ if flow.session().is_over() => return,
+        // Without it nothing is acknowledged any more.
+        _ => "the talk about reduction has ended".to_owned(),
+    };
+    flow.session().close(SessionEnd::Protocol(what));
+}
+
+async fn listen(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> {
+    let mut messages = Messages::default();
+    while let Some(bytes) = flow.read(PIECE_BYTES).await? {
+        messages.push(&bytes);
+        while let Some(message) = messages.next().map_err(|e| Failure::Peer(e.to_string()))? {
+            hear(reduction, &message)?;
+        }
+        reduction.heard.send_replace(());
+        reduction.talk.notify_one();
+    }
+    Ok(())
+}
+
+fn hear(reduction: &Reduction, message: &Message) -> Result<(), Failure> {
+    if matches!(
+        message,
+        Message::Log { .. } | Message::Again { .. } | Message::Skip { .. }
+    ) {
+        let mut receiving = lock(&reduction.receiving);
+        let heard = receiving.handle(&mut lock(&reduction.store.decoder), message);
+        return match heard {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Failure::Peer("impossible words about reduction".to_owned())),
+        };
+    }
+    let mut sending = lock(&reduction.sending);
+    let missed = sending.missed;
+    sending.handle(&mut lock(&reduction.store.encoder), message);
+    let asked = sending.missed - missed;
+    reduction
+        .store
+        .counts
+        .asked
+        .fetch_add(asked, Ordering::Relaxed);
+    match sending.is_flooded() {
+        true => Err(Failure::Peer("too many words about reduction".to_owned())),
+        false => Ok(()),
+    }
+}
+
+async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> {
+    let mut out = BytesMut::new();
+    lock(&reduction.store.decoder).state().put(&mut out);
+    flow.write(out.split().freeze()).await?;
+    let started = Instant::now();
+    let mut review = tokio::time::interval(REVIEW_EVERY);
+    review.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut news_at = started;
+    loop {
+        let has_news = lock(&reduction.receiving).has_news();
+        tokio::select! {
+            () = reduction.talk.notified() => {}
+            () = tokio::time::sleep_until(news_at), if has_news => {}
+            _ = review.tick() => {
+                let now_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let is_heard = flow.session().silence() < HEARD_WITHIN;
+                lock(&reduction.sending).review(&mut lock(&reduction.store.encoder), now_ns, is_heard);
+            }
+        }
+        say_again(reduction, flow).await?;
+        let is_due = Instant::now() >= news_at;
+        if is_due {
+            news_at = Instant::now() + NEWS_EVERY;
+        }
+        gather(reduction, is_due, &mut out);
+        while !out.is_empty() {
+            let piece = out.split_to(out.len().min(PIECE_BYTES));
+            flow.write(piece.freeze()).await?;
+        }
+    }
+}
+
+/// What we ask for, and what we hold: in this order, for what is asked for counts as held.
+fn gather(reduction: &Reduction, with_news: bool, out: &mut BytesMut) {
+    let mut receiving = lock(&reduction.receiving);
+    while let Some(message) = receiving.poll_message() {
+        message.put(out);
+    }
+    if with_news {
+        let news = receiving.take_news(&lock(&reduction.store.decoder));
+        news.iter().for_each(|message| message.put(out));
+    }
+}
+
+/// What the encoder has to say, and what was asked for.
+async fn say_again(reduction: &Reduction, flow: &FlowHandle) -> Result<(), ResetCode> {
+    loop {
+        let word = lock(&reduction.sending).poll_word();
+        let mut out = BytesMut::new();
+        match word {
+            None => return Ok(()),
+            Some(Word::Message(message)) => message.put(&mut out),
+            Some(Word::Again {
+                flow,
+                record,
+                bytes,
+            }) => put_again(reduction, (flow, record), &bytes, &mut out),
+        }
+        while !out.is_empty() {
+            let piece = out.split_to(out.len().min(PIECE_BYTES));
+            flow.write(piece.freeze()).await?;
+        }
+    }
+}
+
+fn put_again(reduction: &Reduction, (flow, record): (u64, u64), bytes: &[u8], out: &mut BytesMut) {
+    let drafts = literals(flow, bytes);
+    let last = drafts.len().saturating_sub(1);
+    for (nth, draft) in drafts.into_iter().enumerate() {
+        let Draft::Frame(plain, _) = draft else {
+            continue;
+        };
+        let mut frame = Vec::new();
+        reduction.with_compressor(|compressor| plain.seal(Codec::Zstd(1), compressor, &mut frame));
+        let message = Message::Again {
+            flow,
+            record,
+            is_last: nth == last,
+            frame: frame.into(),
+        };
+        message.put(out);
+    }
+}

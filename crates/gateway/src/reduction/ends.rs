@@ -1,0 +1,326 @@
+//! The two directions of a flow as its task sees them: bytes in, records out, and the reverse.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use farhaul_reduce::{Codec, Levels, Plain};
+use farhaul_tunnel::{Payload, ResetCode};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Reduction;
+use super::receiving::Read;
+use super::record::{BARE_BYTES_MAX, Draft, Record, Records, literals};
+use crate::lock::lock;
+use crate::session::FlowHandle;
+
+/// Read from a flow at once.
+const READ_BYTES: usize = 64 << 10;
+/// Bytes that become records together: what the link carries in this time, as long as it is not known to be less.
+const BATCH_MS: u64 = 20;
+const BATCH_BYTES_MIN: usize = 16 << 10;
+const BATCH_BYTES_MAX: usize = 512 << 10;
+/// While the link's rate is not known.
+const BATCH_BYTES_FIRST: usize = 64 << 10;
+/// The link's rate, while it is not known, bytes per second.
+const RATE_BYTES_S_ASSUMED: u64 = 10_000_000;
+/// Weight of a batch in the share that is left of a flow's bytes.
+const SHARE_NEWS: f64 = 0.25;
+/// However little is left, a batch is no more than so many times what the link carries.
+const SHARE_MIN: f64 = 1e-3;
+
+/// From an application to the peer.
+pub enum Outbound {
+    /// As the bytes are.
+    Plain,
+    /// In records.
+    Records(Box<Writer>),
+}
+
+/// From the peer to an application.
+pub enum Inbound {
+    /// As the bytes are.
+    Plain,
+    /// In records.
+    Records(Box<Reader>),
+}
+
+/// Both directions of a flow, by what was agreed when it was opened.
+pub fn of(flow: &FlowHandle) -> (Outbound, Inbound) {
+    match (flow.payload(), flow.session().reduction()) {
+        (
+            Payload::Records {
+                eliminated,
+                compressed,
+            },
+            Some(reduction),
+        ) => {
+            let writer = Writer {
+                reduction: reduction.clone(),
+                flow: flow.id().0,
+                records: 0,
+                eliminated,
+                levels: Levels::new((!compressed).then_some(Codec::Null)),
+                share: 1.0,
+                is_settled: false,
+            };
+            let reader = Reader {
+                reduction: reduction.clone(),
+                flow: flow.id().0,
+                records: Records::default(),
+                number: 0,
+                is_over: false,
+            };
+            (
+                Outbound::Records(Box::new(writer)),
+                Inbound::Records(Box::new(reader)),
+            )
+        }
+        _ => (Outbound::Plain, Inbound::Plain),
+    }
+}
+
+impl Outbound {
+    /// How much to read from the application at once, when the flow has `room_bytes`.
+    pub fn batch_bytes(&self, flow: &FlowHandle, room_bytes: usize) -> usize {
+        match self {
+            Self::Plain => room_bytes.min(READ_BYTES),
+            Self::Records(writer) => writer.batch_bytes(flow),
+        }
+    }
+
+    /// Sends bytes, waiting for room.
+    pub async fn send(&mut self, flow: &FlowHandle, bytes: Bytes) -> Result<(), ResetCode> {
+        match self {
+            Self::Plain => flow.write(bytes).await,
+            Self::Records(writer) => writer.send(flow, bytes).await,
+        }
+    }
+
+    /// Both directions have ended well.
+    pub fn settle(self) {
+        if let Self::Records(mut writer) = self {
+            writer.is_settled = true;
+            lock(&writer.reduction.sending).finish(writer.flow);
+        }
+    }
+}
+
+impl Inbound {
+    /// The next bytes in order; `None` is the peer's clean end.
+    pub async fn next(&mut self, flow: &FlowHandle) -> Result<Option<Bytes>, ResetCode> {
+        match self {
+            Self::Plain => flow.read(READ_BYTES).await,
+            Self::Records(reader) => reader.next(flow).await,
+        }
+    }
+}
+
+/// Makes records of a flow's bytes.
+pub struct Writer {
+    reduction: Arc<Reduction>,
+    flow: u64,
+    records: u64,
+    eliminated: bool,
+    levels: Levels,
+    /// What is left of this flow's bytes lately.
+    share: f64,
+    is_settled: bool,
+}
+
+impl Writer {
+    /// No longer than the link is busy with it: a record can be read only when it is whole.
+    fn batch_bytes(&self, flow: &FlowHandle) -> usize {
+        let rate_bytes_s = flow.session().rate_bytes_s();
+        if rate_bytes_s == 0 {
+            return BATCH_BYTES_FIRST;
+        }
+        let link_bytes = rate_bytes_s * BATCH_MS / 1000;
+        let batch_bytes = link_bytes as f64 / self.share.max(SHARE_MIN);
+        (batch_bytes as usize).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX)
+    }
+
+    async fn send(&mut self, flow: &FlowHandle, batch: Bytes) -> Result<(), ResetCode> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let drafts = self.drafts(&batch).await;
+        let mut sent_bytes = 0;
+        for draft in drafts {
+            self.records += 1;
+            let record = self.seal(flow, draft).bytes();
+            sent_bytes += record.len();
+            flow.write(record).await?;
+        }
+        self.share += (sent_bytes as f64 / batch.len() as f64 - self.share) * SHARE_NEWS;
+        let counts = &self.reduction.store.counts;
+        let (input_bytes, sent_bytes) = (batch.len() as u64, sent_bytes as u64);
+        counts.input_bytes.fetch_add(input_bytes, Ordering::Relaxed);
+        counts
+            .records_bytes
+            .fetch_add(sent_bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn drafts(&mut self, batch: &Bytes) -> Vec<Draft> {
+        if batch.len() <= BARE_BYTES_MAX {
+            return vec![Draft::Bare(batch.clone())];
+        }
+        if self.eliminated {
+            self.room().await;
+            let mut sending = lock(&self.reduction.sending);
+            let mut half = lock(&self.reduction.store.encoder);
+            let drafts = sending.encode(&mut half, self.flow, self.records, batch);
+            if let Some(drafts) = drafts {
+                return drafts;
+            }
+        }
+        literals(self.flow, batch)
+    }
+
+    /// Waits until the peer has read enough of what this flow sent.
+    async fn room(&self) {
+        let mut heard = self.reduction.heard.subscribe();
+        // The sender lives as long as we do.
+        while self.must_wait() && heard.changed().await.is_ok() {}
+    }
+
+    fn must_wait(&self) -> bool {
+        let sending = lock(&self.reduction.sending);
+        sending.must_wait(&lock(&self.reduction.store.encoder), self.flow)
+    }
+
+    fn seal(&mut self, flow: &FlowHandle, draft: Draft) -> Record {
+        match draft {
+            Draft::Bare(bytes) => Record::Bare(bytes),
+            Draft::Frame(plain, mark) => {
+                let frame = self.compress(flow, &plain);
+                match mark {
+                    Some(mark) => Record::Frame(mark, frame),
+                    None => Record::Literal(frame),
+                }
+            }
+        }
+    }
+
+    fn compress(&mut self, flow: &FlowHandle, plain: &Plain) -> Bytes {
+        let codec = self.levels.trial();
+        let mut frame = Vec::new();
+        let before_ns = cpu_ns();
+        self.reduction
+            .with_compressor(|compressor| plain.seal(codec, compressor, &mut frame));
+        let took_ns = cpu_ns().saturating_sub(before_ns);
+        self.levels
+            .handle_sample(codec, plain.payload.len(), frame.len(), took_ns);
+        let rate_bytes_s = match flow.session().rate_bytes_s() {
+            0 => RATE_BYTES_S_ASSUMED,
+            known => known,
+        };
+        self.levels.choose(1.0, rate_bytes_s as f64);
+        frame.into()
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            let mut sending = lock(&self.reduction.sending);
+            sending.abandon(&mut lock(&self.reduction.store.encoder), self.flow);
+            self.reduction.talk.notify_one();
+        }
+    }
+}
+
+/// Processor time of this thread.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Reads a flow's records.
+pub struct Reader {
+    reduction: Arc<Reduction>,
+    flow: u64,
+    records: Records,
+    number: u64,
+    is_over: bool,
+}
+
+impl Reader {
+    async fn next(&mut self, flow: &FlowHandle) -> Result<Option<Bytes>, ResetCode> {
+        loop {
+            let record = self.records.next().map_err(|_| ResetCode::Protocol)?;
+            if let Some(record) = record {
+                let bytes = self.resolve(&record).await?;
+                self.number += 1;
+                let counts = &self.reduction.store.counts;
+                counts
+                    .output_bytes
+                    .fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                return Ok(Some(bytes));
+            }
+            match flow.read(READ_BYTES).await? {
+                Some(bytes) => {
+                    let counts = &self.reduction.store.counts;
+                    counts
+                        .received_bytes
+                        .fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                    self.records.push(&bytes);
+                }
+                None if self.records.is_empty() => {
+                    self.is_over = true;
+                    return Ok(None);
+                }
+                // An end inside a record is none.
+                None => return Err(ResetCode::Protocol),
+            }
+        }
+    }
+
+    /// The bytes a record stands for. Waits for what is missing.
+    async fn resolve(&self, record: &Record) -> Result<Bytes, ResetCode> {
+        if let Record::Bare(bytes) = record {
+            return Ok(bytes.clone());
+        }
+        let mut heard = self.reduction.heard.subscribe();
+        loop {
+            match self.read(record)? {
+                Read::Bytes(bytes) => return Ok(bytes),
+                Read::Asked => break,
+                Read::Early => self.wait(&mut heard).await?,
+            }
+        }
+        self.reduction
+            .store
+            .counts
+            .missed
+            .fetch_add(1, Ordering::Relaxed);
+        loop {
+            let again = lock(&self.reduction.receiving).take_again(self.flow);
+            match again {
+                Some(bytes) => return Ok(bytes),
+                None => self.wait(&mut heard).await?,
+            }
+        }
+    }
+
+    fn read(&self, record: &Record) -> Result<Read, ResetCode> {
+        let mut receiving = lock(&self.reduction.receiving);
+        let mut half = lock(&self.reduction.store.decoder);
+        let read = receiving.read(&mut half, (self.flow, self.number), record);
+        self.reduction.talk.notify_one();
+        read.map_err(|_| ResetCode::Protocol)
+    }
+
+    async fn wait(&self, heard: &mut tokio::sync::watch::Receiver<()>) -> Result<(), ResetCode> {
+        let changed = heard.changed().await;
+        changed.map_err(|_| ResetCode::TunnelLost)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        lock(&self.reduction.receiving).leave(self.flow, self.is_over);
+        self.reduction.talk.notify_one();
+    }
+}

@@ -1,0 +1,226 @@
+//! The decoder's side of one tunnel: reads records, asks for what it cannot read, and tells what it holds.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use farhaul_reduce::{Decoded, FRAME_INPUT_BYTES_MAX, place_of};
+
+use super::halves::DecoderHalf;
+use super::message::{Message, Why};
+use super::record::Record;
+
+/// What waits to be said; a peer that does not read need not be told more.
+const MESSAGES_MAX: usize = 65_536;
+
+/// What became of a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    Bytes(Bytes),
+    /// Its log is announced on another flow and not here yet: try again.
+    Early,
+    /// It was asked for again.
+    Asked,
+}
+
+/// The peer sends what cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Broken;
+
+/// A record that was asked for.
+#[derive(Debug)]
+struct Awaited {
+    record: u64,
+    length: usize,
+    bytes: Vec<u8>,
+    is_whole: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Receiving {
+    awaited: BTreeMap<u64, Awaited>,
+    /// Records read by flow that the peer has not been told of.
+    done: BTreeMap<u64, u64>,
+    is_held_news: bool,
+    messages: VecDeque<Message>,
+    /// Records that could not be read.
+    pub(super) missed: u64,
+}
+
+impl Receiving {
+    /// Reads the next record of a flow, whose number is `number`.
+    pub(super) fn read(
+        &mut self,
+        half: &mut DecoderHalf,
+        (flow, number): (u64, u64),
+        record: &Record,
+    ) -> Result<Read, Broken> {
+        match record {
+            Record::Bare(bytes) => Ok(Read::Bytes(bytes.clone())),
+            Record::Literal(frame) => Ok(Read::Bytes(literal(half, frame)?.into())),
+            Record::Frame(mark, frame) => self.frame(half, (flow, number), *mark, frame),
+        }
+    }
+
+    fn frame(
+        &mut self,
+        half: &mut DecoderHalf,
+        (flow, number): (u64, u64),
+        mark: u8,
+        frame: &Bytes,
+    ) -> Result<Read, Broken> {
+        let (place, length) = place_of(frame).map_err(|_| Broken)?;
+        let position = place.ok_or(Broken)?.position;
+        let mut output = Vec::new();
+        let decoded = match half.of(mark) {
+            Ok(decoder) => Ok(decoder.decode(frame, &mut output).map_err(|_| Broken)?),
+            Err(true) => return Ok(Read::Early),
+            Err(false) => Err(()),
+        };
+        if decoded.is_ok() {
+            // What was not read is forgotten by the encoder before it hears of more that is held.
+            let moved = half.held.add(position, length as u64);
+            self.is_held_news |= moved.map_err(|_| Broken)?;
+        }
+        let (why, absent) = match decoded {
+            Ok(Decoded::Released) => {
+                self.done.insert(flow, number + 1);
+                return Ok(Read::Bytes(output.into()));
+            }
+            Ok(Decoded::Missing { position, bytes }) => (Why::Absent, (position, bytes)),
+            Ok(Decoded::Mismatched) => (Why::Differs, (0, 0)),
+            Err(()) => (Why::Epoch, (0, 0)),
+        };
+        self.missed += 1;
+        self.messages.push_back(Message::Missing {
+            flow,
+            record: number,
+            why,
+            position: absent.0,
+            bytes: absent.1,
+        });
+        let awaited = Awaited {
+            record: number,
+            length,
+            bytes: Vec::new(),
+            is_whole: false,
+        };
+        self.awaited.insert(flow, awaited);
+        Ok(Read::Asked)
+    }
+
+    /// What was asked for, once all of it is here.
+    pub(super) fn take_again(&mut self, flow: u64) -> Option<Bytes> {
+        let awaited = self.awaited.get(&flow).filter(|awaited| awaited.is_whole)?;
+        let number = awaited.record;
+        let awaited = self.awaited.remove(&flow)?;
+        self.done.insert(flow, number + 1);
+        Some(awaited.bytes.into())
+    }
+
+    /// Nobody reads this flow any more; `is_over` if it was read to its end.
+    pub(super) fn leave(&mut self, flow: u64, is_over: bool) {
+        self.awaited.remove(&flow);
+        if !is_over {
+            self.done.remove(&flow);
+        }
+        if !is_over && self.messages.len() < MESSAGES_MAX {
+            self.messages.push_back(Message::Gone { flow });
+        }
+    }
+
+    /// What the peer says as an encoder; true if records that were early may be read now.
+    pub(super) fn handle(
+        &mut self,
+        half: &mut DecoderHalf,
+        message: &Message,
+    ) -> Result<bool, Broken> {
+        match message {
+            Message::Log {
+                memory_bytes,
+                log,
+                epoch,
+                start,
+                key,
+            } => {
+                half.follow(*log, *epoch, *start, *key, *memory_bytes);
+                self.is_held_news = true;
+            }
+            Message::Again {
+                flow,
+                record,
+                is_last,
+                frame,
+            } => self.again(half, (*flow, *record), *is_last, frame)?,
+            Message::Skip {
+                epoch,
+                position,
+                bytes,
+            } if *epoch == half.epoch() => {
+                let moved = half.held.add(*position, *bytes);
+                self.is_held_news |= moved.map_err(|_| Broken)?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn again(
+        &mut self,
+        half: &mut DecoderHalf,
+        (flow, record): (u64, u64),
+        is_last: bool,
+        frame: &Bytes,
+    ) -> Result<(), Broken> {
+        let awaited = self.awaited.get_mut(&flow);
+        let Some(awaited) = awaited.filter(|awaited| awaited.record == record) else {
+            return Ok(());
+        };
+        awaited.bytes.extend_from_slice(&literal(half, frame)?);
+        awaited.is_whole |= is_last;
+        let is_right = match awaited.is_whole {
+            true => awaited.bytes.len() == awaited.length,
+            false => awaited.bytes.len() <= FRAME_INPUT_BYTES_MAX,
+        };
+        is_right.then_some(()).ok_or(Broken)
+    }
+
+    /// Forgets what the peer sent; it is told to begin anew.
+    pub(super) fn forget(&mut self, half: &mut DecoderHalf) {
+        half.forget();
+        self.messages.push_back(Message::Restart);
+    }
+
+    /// What must not wait.
+    pub(super) fn poll_message(&mut self) -> Option<Message> {
+        self.messages.pop_front()
+    }
+
+    /// Whether there is something to acknowledge.
+    pub(super) fn has_news(&self) -> bool {
+        self.is_held_news || !self.done.is_empty()
+    }
+
+    /// What was read and is held. What was asked for is polled before.
+    pub(super) fn take_news(&mut self, half: &DecoderHalf) -> Vec<Message> {
+        let done = std::mem::take(&mut self.done).into_iter();
+        let done = done.map(|(flow, records)| Message::Done { flow, records });
+        let held = std::mem::take(&mut self.is_held_news).then(|| Message::Held {
+            epoch: half.epoch(),
+            position: half.held.position(),
+        });
+        done.chain(held).collect()
+    }
+}
+
+/// Reads a frame that refers to nothing.
+fn literal(half: &mut DecoderHalf, frame: &[u8]) -> Result<Vec<u8>, Broken> {
+    let mut output = Vec::new();
+    let (place, _) = place_of(frame).map_err(|_| Broken)?;
+    if place.is_some() {
+        return Err(Broken);
+    }
+    match half.literals().decode(frame, &mut output) {
+        Ok(Decoded::Released) => Ok(output),
+        _ => Err(Broken),
+    }
+}

@@ -1,0 +1,147 @@
+//! How a flow carries records instead of the application's bytes.
+//!
+//! | field | bytes | meaning |
+//! |---|---|---|
+//! | length | 3 | of what follows |
+//! | kind | 1 | 0: a frame that refers to nothing and is not remembered; 1 to 250: a frame of the log whose epoch this is (1 + epoch modulo 250); 255: the bytes themselves |
+//! | frame | | a frame of `farhaul-reduce`, or bytes |
+//!
+//! Records of one direction are numbered from 0; the number is not written.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use farhaul_reduce::{FRAME_PLAIN_BYTES_MAX, Plain};
+
+use super::message::Cutter;
+
+/// No record is longer: a frame's payload, its head and ours.
+const RECORD_BYTES_MAX: usize = (512 << 10) + 128;
+/// The longest bytes that are sent as they are; less than any match.
+pub(super) const BARE_BYTES_MAX: usize = 63;
+const BARE: u8 = 255;
+
+/// What a record is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Record {
+    /// A frame that refers to nothing.
+    Literal(Bytes),
+    /// A frame of the log whose epoch has this mark.
+    Frame(u8, Bytes),
+    /// Bytes as they are.
+    Bare(Bytes),
+}
+
+/// Input of a frame that refers to nothing.
+const LITERAL_BYTES_MAX: usize = FRAME_PLAIN_BYTES_MAX / 4;
+
+/// A record before its frame is compressed.
+#[derive(Debug)]
+pub(super) enum Draft {
+    /// Bytes as they are.
+    Bare(Bytes),
+    /// A frame, and the mark of its epoch if it is of the log.
+    Frame(Plain, Option<u8>),
+}
+
+/// Bytes in frames that refer to nothing and need not be remembered.
+pub(super) fn literals(flow: u64, bytes: &[u8]) -> Vec<Draft> {
+    let parts = bytes.chunks(LITERAL_BYTES_MAX);
+    parts
+        .map(|part| Draft::Frame(Plain::literal(flow, part, 0), None))
+        .collect()
+}
+
+/// The mark of an epoch in its records.
+pub(super) fn mark_of(epoch: u32) -> u8 {
+    1 + (epoch % 250) as u8
+}
+
+impl Record {
+    /// The record as it is written.
+    pub(super) fn bytes(&self) -> Bytes {
+        let (kind, payload) = match self {
+            Self::Literal(frame) => (0, frame),
+            Self::Frame(mark, frame) => (*mark, frame),
+            Self::Bare(bytes) => (BARE, bytes),
+        };
+        let mut out = BytesMut::with_capacity(payload.len() + 4);
+        out.put_uint(payload.len() as u64 + 1, 3);
+        out.put_u8(kind);
+        out.put_slice(payload);
+        out.freeze()
+    }
+}
+
+/// Reads records from the bytes of a flow.
+#[derive(Debug, Default)]
+pub(super) struct Records(Cutter);
+
+/// The flow's bytes are no records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NoRecord;
+
+impl Records {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.0.push(bytes);
+    }
+
+    /// Whether nothing waits for its rest.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Record>, NoRecord> {
+        let Some(mut bytes) = self.0.next(RECORD_BYTES_MAX).map_err(|_| NoRecord)? else {
+            return Ok(None);
+        };
+        if bytes.len() < 2 {
+            return Err(NoRecord);
+        }
+        let payload = bytes.split_off(1);
+        match bytes.first() {
+            Some(0) => Ok(Some(Record::Literal(payload))),
+            Some(&mark @ 1..=250) => Ok(Some(Record::Frame(mark, payload))),
+            Some(&BARE) => Ok(Some(Record::Bare(payload))),
+            _ => Err(NoRecord),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invariant_10_records_have_their_golden_bytes() {
+        let payload = Bytes::from_static(b"xy");
+        let golden: [(Record, &[u8]); 3] = [
+            (Record::Literal(payload.clone()), &[0, 0, 3, 0, 0x78, 0x79]),
+            (
+                Record::Frame(mark_of(251), payload.clone()),
+                &[0, 0, 3, 2, 0x78, 0x79],
+            ),
+            (Record::Bare(payload), &[0, 0, 3, 255, 0x78, 0x79]),
+        ];
+        for (record, bytes) in golden {
+            assert_eq!(record.bytes(), bytes);
+            let mut records = Records::default();
+            records.push(&bytes[..4]);
+            assert_eq!(records.next(), Ok(None));
+            assert!(!records.is_empty());
+            records.push(&bytes[4..]);
+            assert_eq!(records.next(), Ok(Some(record)));
+            assert!(records.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        for bytes in [[0u8, 0, 1, 0], [0, 0, 0, 0], [9, 0, 0, 0]] {
+            let mut records = Records::default();
+            records.push(&bytes);
+            assert_eq!(records.next(), Err(NoRecord), "{bytes:?}");
+        }
+        let mut records = Records::default();
+        records.push(&[0, 0, 2, 251, 0]);
+        assert_eq!(records.next(), Err(NoRecord));
+    }
+}

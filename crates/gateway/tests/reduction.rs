@@ -1,0 +1,296 @@
+//! Reduction through two tunnels' ends in one process, over loopback: records, the talk about them, and tunnels that come and go.
+
+#![allow(clippy::unwrap_used)] // helpers of tests are not recognised as tests by the lint
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use farhaul_gateway::config::meaning::Tunnel;
+use farhaul_gateway::keys::{PrivateKey, PublicKey};
+use farhaul_gateway::quic::Endpoint;
+use farhaul_gateway::reduction::{self, Store};
+use farhaul_gateway::session::{FlowHandle, Incoming, Session, SessionEnd, SessionParts};
+use farhaul_tunnel::{
+    Class, Correction, FEATURE_REDUCTION, Hello, Limits, OpenRequest, PROTOCOL_VERSIONS,
+    PathSettings, Payload, ResetCode, Side, Target,
+};
+use tokio::sync::mpsc;
+
+const PATIENCE: Duration = Duration::from_secs(300);
+const MEMORY_BYTES: u64 = 64 << 20;
+const FILE_BYTES: usize = 1 << 20;
+
+struct Site {
+    endpoint: Endpoint,
+    key: PublicKey,
+    store: Arc<Store>,
+    instance: u128,
+}
+
+fn config() -> Tunnel {
+    Tunnel {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        resume_max: Duration::from_secs(30),
+        keep_alive: Duration::from_millis(500),
+        dead_after: Duration::from_secs(10),
+        open_timeout: Duration::from_secs(10),
+        drain: Duration::from_secs(1),
+        flows_max: 1000,
+    }
+}
+
+impl Site {
+    fn new(instance: u128) -> Self {
+        let key = PrivateKey::generate().unwrap();
+        Self {
+            key: key.public(),
+            endpoint: Endpoint::bind(&config(), key).unwrap(),
+            store: Store::new(MEMORY_BYTES),
+            instance,
+        }
+    }
+
+    async fn start(&self, connection: noq::Connection, side: Side) -> End {
+        let (session, incoming) = Session::start(SessionParts {
+            peer: format!("{side:?}"),
+            connection,
+            side,
+            hello: Hello {
+                versions: PROTOCOL_VERSIONS,
+                instance: self.instance,
+                site: "test".to_owned(),
+                features: FEATURE_REDUCTION,
+            },
+            limits: Limits::default(),
+            mark: Arc::default(),
+            path: PathSettings::default(),
+            keep_alive: config().keep_alive,
+        });
+        End { session, incoming }
+    }
+}
+
+struct End {
+    session: Arc<Session>,
+    incoming: mpsc::UnboundedReceiver<Incoming>,
+}
+
+/// Two sites, and the tunnel they have at present.
+struct Pair {
+    sites: [Site; 2],
+    a: Arc<Session>,
+    flows: mpsc::UnboundedReceiver<FlowHandle>,
+}
+
+impl Pair {
+    async fn new() -> Self {
+        let sites = [Site::new(1), Site::new(2)];
+        sites[1].endpoint.pinned.replace([sites[0].key]);
+        let (a, flows) = connect(&sites).await;
+        Self { sites, a, flows }
+    }
+
+    async fn connect_again(&mut self) {
+        self.a.close(SessionEnd::Closed);
+        (self.a, self.flows) = connect(&self.sites).await;
+    }
+
+    /// A file to the far site and back; what the records of the way there came to.
+    async fn exchange(&mut self, file: &Bytes) -> u64 {
+        let figures = || self.sites[0].store.figures();
+        let before = figures();
+        let near = self.a.open(request()).unwrap();
+        let far = self.flows.recv().await.unwrap();
+        let (far, near) = tokio::join!(turn_about(far), ask(near, file.clone()));
+        far.unwrap();
+        assert!(near.unwrap() == *file, "a wrong byte");
+        let after = figures();
+        assert_eq!(after.input_bytes - before.input_bytes, file.len() as u64);
+        after.records_bytes - before.records_bytes
+    }
+
+    /// Exchanges until the file is known at the other end.
+    async fn assert_known(&mut self, file: &Bytes) {
+        while self.exchange(file).await > file.len() as u64 / 100 {}
+    }
+}
+
+async fn connect(sites: &[Site; 2]) -> (Arc<Session>, mpsc::UnboundedReceiver<FlowHandle>) {
+    let address = sites[1].endpoint.local_address().unwrap();
+    let dialled = sites[0].endpoint.dial(address, sites[1].key, PATIENCE);
+    let answered = async {
+        let incoming = sites[1].endpoint.accept().await.unwrap();
+        Endpoint::admit(incoming, PATIENCE).await
+    };
+    let (dialled, answered) = tokio::join!(dialled, answered);
+    let a = sites[0].start(dialled.unwrap(), Side::Dialer).await;
+    let b = sites[1].start(answered.unwrap().0, Side::Acceptor).await;
+    for (end, site, side) in [
+        (&a, &sites[0], Side::Dialer),
+        (&b, &sites[1], Side::Acceptor),
+    ] {
+        let negotiated = end.session.greeted().await.unwrap();
+        assert_ne!(negotiated.features & FEATURE_REDUCTION, 0);
+        end.session.reduce(&site.store, side);
+    }
+    let (accepted, flows) = mpsc::unbounded_channel();
+    tokio::spawn(serve(b, accepted));
+    (a.session, flows)
+}
+
+async fn serve(mut end: End, accepted: mpsc::UnboundedSender<FlowHandle>) {
+    while let Some(incoming) = end.incoming.recv().await {
+        match incoming.request.payload {
+            Payload::Channel => end.session.serve_channel(incoming),
+            _ => drop(accepted.send(incoming.accept(&end.session))),
+        }
+    }
+}
+
+fn request() -> OpenRequest {
+    OpenRequest {
+        client: SocketAddr::from(([10, 1, 0, 2], 40_000)),
+        target: Target::Address(SocketAddr::from(([10, 2, 0, 2], 80))),
+        keep_client_address: true,
+        class: Class::Auto,
+        dscp: 0,
+        correction: Correction::Auto,
+        payload: Payload::Records {
+            eliminated: true,
+            compressed: true,
+        },
+    }
+}
+
+/// Sends a file and reads what comes back.
+async fn ask(flow: FlowHandle, file: Bytes) -> Result<Vec<u8>, ResetCode> {
+    let (mut out, mut back) = reduction::of(&flow);
+    let send = async {
+        for start in (0..file.len()).step_by(50_000) {
+            let part = file.slice(start..file.len().min(start + 50_000));
+            out.send(&flow, part).await?;
+        }
+        flow.finish();
+        Ok(out)
+    };
+    let receive = async {
+        let mut all = Vec::new();
+        while let Some(bytes) = back.next(&flow).await? {
+            all.extend_from_slice(&bytes);
+        }
+        Ok(all)
+    };
+    let (out, all) = tokio::try_join!(send, receive)?;
+    out.settle();
+    Ok(all)
+}
+
+/// Returns what comes.
+async fn turn_about(flow: FlowHandle) -> Result<(), ResetCode> {
+    let (mut out, mut back) = reduction::of(&flow);
+    while let Some(bytes) = back.next(&flow).await? {
+        out.send(&flow, bytes).await?;
+    }
+    flow.finish();
+    out.settle();
+    Ok(())
+}
+
+fn file(seed: u64) -> Bytes {
+    let mut state = seed | 1;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..FILE_BYTES).map(|_| next()).collect()
+}
+
+async fn within<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work).await.expect("hangs")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_passed_costs_little_also_in_the_next_tunnel() {
+    within(async {
+        let mut pair = Pair::new().await;
+        let file = file(1);
+        assert!(pair.exchange(&file).await > FILE_BYTES as u64);
+        pair.assert_known(&file).await;
+        pair.connect_again().await;
+        pair.assert_known(&file).await;
+        let figures = pair.sites[0].store.figures();
+        assert_eq!((figures.epoch, figures.asked), (1, 0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_site_that_lost_its_memory_begins_anew() {
+    within(async {
+        let mut pair = Pair::new().await;
+        let file = file(2);
+        pair.exchange(&file).await;
+        pair.assert_known(&file).await;
+        for lost in [1, 0] {
+            pair.sites[lost].store = Store::new(MEMORY_BYTES);
+            pair.connect_again().await;
+            assert!(pair.exchange(&file).await > FILE_BYTES as u64);
+            pair.assert_known(&file).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_that_is_cleared_under_way_costs_repeats_and_no_byte() {
+    within(async {
+        let mut pair = Pair::new().await;
+        let file = file(3);
+        pair.exchange(&file).await;
+        pair.assert_known(&file).await;
+        for _ in 0..5 {
+            let reduction = pair.a.reduction().unwrap().clone();
+            let clear = async {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                reduction.clear();
+            };
+            tokio::join!(pair.exchange(&file), clear);
+        }
+        pair.assert_known(&file).await;
+        assert!(pair.sites[0].store.figures().epoch >= 5);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_writes_pass_as_they_are() {
+    within(async {
+        let mut pair = Pair::new().await;
+        let records_bytes = pair.exchange(&Bytes::from_static(b"x")).await;
+        assert_eq!(records_bytes, 5, "a length, a kind and the byte");
+    })
+    .await;
+}
+
+/// A flow that is cut in the middle leaves the others and what is known as they were.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flow_that_is_cut_harms_nobody() {
+    within(async {
+        let mut pair = Pair::new().await;
+        let file = file(4);
+        let near = pair.a.open(request()).unwrap();
+        let far = pair.flows.recv().await.unwrap();
+        let (mut out, _back) = reduction::of(&near);
+        // Less than the peer takes of a flow that nobody reads.
+        out.send(&near, file.slice(..500_000)).await.unwrap();
+        far.reset(ResetCode::Application);
+        drop((out, far, near));
+        pair.exchange(&file).await;
+        pair.assert_known(&file).await;
+    })
+    .await;
+}
