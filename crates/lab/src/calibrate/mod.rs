@@ -22,7 +22,6 @@ pub mod rate;
 mod reference;
 mod report;
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,18 +102,21 @@ pub fn run(options: &CalibrateOptions) -> Result<Measurement, LabError> {
         .into_iter()
         .filter(|part| options.only.is_none_or(|only| only == *part));
     let stages = parts.clone().map(Part::stages).sum();
-    let awake = Awake::keep();
     let mut bench = Bench {
         options,
         progress: Progress::new(stages),
-        document: Measurement::new("calibrate", plan(options, &awake), options.seed),
+        document: Measurement::new("calibrate", plan(options), options.seed),
         runs: 0,
         worst_lateness: None,
     };
     for part in parts {
         match part {
             Part::Rate => rate::run(&mut bench)?,
-            Part::Delay => delay::run(&mut bench)?,
+            Part::Delay => {
+                // Under load they do not sleep, and a host that shares them is not to see them busy.
+                let _awake = Awake::keep();
+                delay::run(&mut bench)?;
+            }
             Part::Loss => loss::run(&mut bench)?,
         }
     }
@@ -122,20 +124,20 @@ pub fn run(options: &CalibrateOptions) -> Result<Measurement, LabError> {
     Ok(bench.document)
 }
 
-fn plan(options: &CalibrateOptions, awake: &io::Result<Awake>) -> String {
+fn plan(options: &CalibrateOptions) -> String {
     let length = if options.is_quick {
         "quick: too short for the targets"
     } else {
         "full"
     };
-    let sleep = match awake {
-        Ok(_) => "Processors were kept awake (/dev/cpu_dma_latency).".to_owned(),
-        Err(error) => format!("Processors slept between packets ({error})."),
+    let sleep = match Awake::keep() {
+        Ok(_) => "processors kept awake (/dev/cpu_dma_latency)".to_owned(),
+        Err(error) => format!("processors sleeping between packets ({error})"),
     };
     format!(
         "Two hosts and the emulator in network namespaces ({length}). Rate: iperf3 goodput at the receiver, UDP 3 % above \
-         the rate and TCP cubic, from its sixth second on. Delay: ping, and captures on both hosts. Loss: numbered UDP \
-         packets counted at the receiver, exact 99 % binomial interval. Rates count Ethernet frames without preamble and FCS. {sleep}"
+         the rate and TCP cubic, from its sixth second on. Delay: ping, and captures on both hosts, {sleep}. Loss: numbered UDP \
+         packets counted at the receiver, exact 99 % binomial interval. Rates count Ethernet frames without preamble and FCS."
     )
 }
 
