@@ -2,7 +2,7 @@
 //!
 //! A position is a sample when the hash of the eight bytes that begin there is among the highest 64th. The choice depends on those
 //! bytes only, so the same content has the same samples wherever it stands. Runs of one byte have none (`no_run_is_sampled`): they
-//! would have as many samples as bytes. [`crate::fill`] sees to runs.
+//! would have as many samples as bytes. [`crate::run`] sees to runs.
 
 #[cfg(target_arch = "x86_64")]
 #[path = "sampler_avx2.rs"]

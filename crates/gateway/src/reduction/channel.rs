@@ -116,11 +116,17 @@ async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> 
             news_at = Instant::now() + NEWS_EVERY;
         }
         gather(reduction, is_due, &mut out);
-        while !out.is_empty() {
-            let piece = out.split_to(out.len().min(PIECE_BYTES));
-            flow.write(piece.freeze()).await?;
-        }
+        write(flow, &mut out).await?;
     }
+}
+
+/// Writes all of it, waiting for room.
+async fn write(flow: &FlowHandle, out: &mut BytesMut) -> Result<(), ResetCode> {
+    while !out.is_empty() {
+        let piece = out.split_to(out.len().min(PIECE_BYTES));
+        flow.write(piece.freeze()).await?;
+    }
+    Ok(())
 }
 
 /// What we ask for, and what we hold: in this order, for what is asked for counts as held.
@@ -149,10 +155,7 @@ async fn say_again(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Reset
                 bytes,
             }) => put_again(reduction, (flow, record), &bytes, &mut out),
         }
-        while !out.is_empty() {
-            let piece = out.split_to(out.len().min(PIECE_BYTES));
-            flow.write(piece.freeze()).await?;
-        }
+        write(flow, &mut out).await?;
     }
 }
 
