@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the Debian or Ubuntu packages that are missing, and says which.
+# Installs the Debian or Ubuntu packages that are missing, and says which;
+# PROGRAM:PACKAGE as arguments for what only the caller needs.
 # No service is started or enabled by it: the demo runs nginx and smbd itself,
 # inside a network namespace.
 set -eu
@@ -25,7 +26,7 @@ wanted='
 '
 
 missing=
-for pair in $wanted; do
+for pair in $wanted "$@"; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair#*:}"
 done
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
@@ -38,7 +39,7 @@ if ! is_root; then
     command -v sudo >/dev/null 2>&1 ||
         die "These packages are missing: $missing" "Without root or sudo they cannot be installed from here. As root:" "  $commands"
     echo "Missing packages: $missing(installing them with sudo)"
-    exec sudo "$0"
+    exec sudo "$0" "$@"
 fi
 echo "Missing packages: $missing(installing them with apt)"
 

@@ -46,6 +46,8 @@ enum LabVerb {
     Probe(crate::accuracy_command::AccuracyCommand),
     /// Measure the tunnel beside the kernel's own controllers on the same links.
     Tunnel(crate::tunnel_command::TunnelCommand),
+    /// Measure what reduction does to a disk image fetched by HTTP, FTP and CIFS.
+    Reduce(crate::fetches_command::FetchesCommand),
     /// Remove what crashed runs left behind.
     Sweep,
 }
@@ -148,6 +150,7 @@ impl LabCommand {
             LabVerb::Calibrate(command) => command.run(program()?, stop_on_signal()?),
             LabVerb::Probe(command) => command.run(program()?, stop_on_signal()?),
             LabVerb::Tunnel(command) => command.run(program()?, stop_on_signal()?),
+            LabVerb::Reduce(command) => command.run(program()?, stop_on_signal()?),
             LabVerb::Sweep => sweep(),
         }
     }

@@ -14,6 +14,7 @@ mod calibrate_command;
 mod config_command;
 mod doctor_command;
 mod failure;
+mod fetches_command;
 mod flows_command;
 mod gateway_command;
 mod lab_command;

@@ -5,8 +5,8 @@
 //! [`topology`] lays out client, gateways, link and server; [`deployment`] runs
 //! them, [`gateways`] adds the pair. [`emulate`] is the link itself, on real
 //! packets; [`calibrate`] measures it, with processors kept [`awake`]. [`demo`] is the first use of all of it,
-//! [`live`] the tunnel beside the kernel's own controllers; [`probe`] is the
-//! circuit tester.
+//! [`live`] the tunnel beside the kernel's own controllers, [`fetches`] what reduction
+//! does to a disk image; [`probe`] is the circuit tester.
 //! Results are a [`measurement`] for programs and a [`table`] for people.
 
 pub mod awake;
@@ -15,6 +15,7 @@ pub mod demo;
 pub mod deployment;
 pub mod emulate;
 pub mod error;
+pub mod fetches;
 pub mod gateways;
 mod iperf;
 pub mod live;

@@ -46,16 +46,22 @@ impl Folders {
     }
 }
 
-/// Starts both servers and waits until they listen.
+/// Starts both servers on folders of the lab.
 pub fn start(lab: &mut Lab) -> Result<Folders, LabError> {
     let folders = Folders::make(lab)?;
-    start_nginx(lab, &folders)?;
-    start_smbd(lab, &folders)?;
-    write_smb_client_config(lab, &folders)?;
+    start_on(lab, &folders)?;
+    Ok(folders)
+}
+
+/// Starts both servers on these folders and waits until they listen.
+pub fn start_on(lab: &mut Lab, folders: &Folders) -> Result<(), LabError> {
+    start_nginx(lab, folders)?;
+    start_smbd(lab, folders)?;
+    write_smb_client_config(lab, folders)?;
     for (role, port) in [("nginx", HTTP_PORT), ("smbd", SMB_PORT)] {
         wait_listening(lab, role, port)?;
     }
-    Ok(folders)
+    Ok(())
 }
 
 fn start_nginx(lab: &mut Lab, folders: &Folders) -> Result<(), LabError> {
@@ -161,7 +167,8 @@ fn start_server(lab: &mut Lab, role: &str, command: &[&str]) -> Result<(), LabEr
     Ok(())
 }
 
-fn wait_listening(lab: &mut Lab, role: &str, port: u16) -> Result<(), LabError> {
+/// Waits until a server of the lab listens.
+pub(crate) fn wait_listening(lab: &mut Lab, role: &str, port: u16) -> Result<(), LabError> {
     let address = SocketAddr::from((SERVER, port));
     lab.wait_ready(role, role, PATIENCE, |lab| {
         let connected = lab.server().and_then(|server| {
@@ -175,7 +182,8 @@ fn words(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn make_folder(path: &Path) -> Result<(), LabError> {
+/// A folder that everybody may look into.
+pub(crate) fn make_folder(path: &Path) -> Result<(), LabError> {
     fs::create_dir_all(path)
         // Guests of smbd are nobody and must be able to look inside.
         .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)))
