@@ -93,6 +93,15 @@ fn correction(peer: &PeerStatus) -> Option<String> {
     if peer.repairs_sent == 0 && peer.datagrams_recovered == 0 {
         return None;
     }
+    if peer.error_correction.as_deref() == Some("too-dear") {
+        return Some(format!(
+            "{:.2} % is lost on the way there, in bursts too long for what repairs may cost: \
+             none are made but to try that again ({} so far), {} datagrams recovered here",
+            loss * 100.0,
+            peer.repairs_sent,
+            peer.datagrams_recovered
+        ));
+    }
     Some(format!(
         "{:.2} % is lost on the way there before repair, repairs are {:.2} % of what is sent \
          ({} so far), {} datagrams recovered here",
@@ -254,6 +263,21 @@ mod tests {
             shown.contains("hq: 1.20 % is lost on the way there before repair, repairs are 0.40 %"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn repairs_that_are_too_dear_are_told_of() {
+        let mut status = Status::default();
+        status.peers.push(PeerStatus {
+            name: "hq".into(),
+            loss_before_repair_ratio: Some(0.01),
+            repairs_sent: 70,
+            error_correction: Some("too-dear".into()),
+            ..PeerStatus::default()
+        });
+        let shown = page(&status, Paint::plain());
+        let expected = "hq: 1.00 % is lost on the way there, in bursts too long for what repairs";
+        assert!(shown.contains(expected), "{shown}");
     }
 
     #[test]

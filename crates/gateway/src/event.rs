@@ -275,12 +275,14 @@ pub enum Event {
         /// Flows reset.
         flows: u64,
     },
-    /// Repairs for what is lost on the way to a peer began, or ceased.
+    /// Repairs for what is lost on the way to a peer began, ceased, or are too dear.
     Correcting {
         /// Peer's name.
         peer: String,
         /// Whether they are sent from now on.
         on: bool,
+        /// None are sent because losses come in bursts too long for what repairs may cost.
+        too_dear: bool,
         /// Loss before repair, in millionths.
         loss_ppm: u32,
     },
@@ -453,12 +455,21 @@ impl Event {
             Event::PeerRestarted { peer, flows } => {
                 write!(f, "peer {peer} restarted; {flows} flows were reset")
             }
-            Event::Correcting { peer, on, loss_ppm } => {
+            Event::Correcting {
+                peer,
+                on,
+                too_dear,
+                loss_ppm,
+            } => {
                 let percent = f64::from(*loss_ppm) / 1e4;
                 let state = if *on { "on" } else { "off" };
+                let why = match too_dear {
+                    true => ", in bursts too long for what repairs may cost",
+                    false => "",
+                };
                 write!(
                     f,
-                    "error correction to {peer} {state}: {percent:.2} % is lost on the way"
+                    "error correction to {peer} {state}: {percent:.2} % is lost on the way{why}"
                 )
             }
             Event::PeerRejected { address, why } => {

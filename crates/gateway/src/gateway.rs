@@ -22,6 +22,7 @@ use crate::lock::lock;
 use crate::near::Pending;
 use crate::operate::ReloadRequest;
 use crate::peer::{Change, Peer};
+use crate::quic::fec::CorrectionState;
 use crate::quic::{Endpoint, EndpointError};
 use crate::rules;
 use crate::session::{Incoming, Session, SessionEnd, SessionParts};
@@ -328,10 +329,11 @@ impl Gateway {
     fn announce(&self, peer: &Peer, dead_after: Duration) {
         let name = peer.config().name;
         for (session, _) in peer.tunnels() {
-            if let Some((on, loss)) = session.take_correction_change() {
+            if let Some((state, loss)) = session.take_correction_change() {
                 self.events.emit(Event::Correcting {
                     peer: name.clone(),
-                    on,
+                    on: state == CorrectionState::On,
+                    too_dear: state == CorrectionState::TooDear,
                     loss_ppm: (loss * 1e6) as u32,
                 });
             }

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::admin::status::{PeerState, PeerStatus, Status};
 use crate::event::{Event, REFUSAL_CODES, Reason};
+use farhaul_tunnel::fec::CorrectionState;
 
 /// Most label combinations kept. Labels come from the configuration and from
 /// enums, so this is reached only by a defect.
@@ -70,7 +71,7 @@ const PEER_RESTARTS: Family = counter(
 );
 const CORRECTION_CHANGES: Family = counter(
     "farhaul_peer_correction_changes_total",
-    "Times repairs for a peer began or ceased, by direction.",
+    "Times repairs for a peer began, ceased or became too dear, by what they changed to.",
 );
 const PEERS_REJECTED: Family = counter(
     "farhaul_peers_rejected_total",
@@ -178,8 +179,14 @@ impl Metrics {
             Event::PeerDown { peer, .. } => self.add(&PEER_DOWNS, &[("peer", peer)], 1),
             Event::PeerDraining { peer } => self.add(&PEER_DRAINS, &[("peer", peer)], 1),
             Event::PeerRestarted { peer, .. } => self.add(&PEER_RESTARTS, &[("peer", peer)], 1),
-            Event::Correcting { peer, on, .. } => {
-                let to = if *on { "on" } else { "off" };
+            Event::Correcting {
+                peer, on, too_dear, ..
+            } => {
+                let to = match (on, too_dear) {
+                    (true, _) => "on",
+                    (false, true) => CorrectionState::TooDear.code(),
+                    (false, false) => "off",
+                };
                 self.add(&CORRECTION_CHANGES, &[("peer", peer), ("to", to)], 1);
             }
             Event::PeerRejected { .. } => self.add(&PEERS_REJECTED, &[], 1),
@@ -364,7 +371,7 @@ fn write_peers(text: &mut String, status: &Status) {
 }
 
 /// What error correction does for each peer.
-fn repair_families() -> [PeerFamily; 4] {
+fn repair_families() -> [PeerFamily; 5] {
     [
         (
             counter(
@@ -393,6 +400,18 @@ fn repair_families() -> [PeerFamily; 4] {
                 "Share of repairs in the bytes sent to the peer, recently.",
             ),
             |p| p.repair_ratio,
+        ),
+        (
+            gauge(
+                "farhaul_peer_correction_too_dear",
+                "Whether no repairs are made because losses come in bursts too long for what they may cost.",
+            ),
+            |p| {
+                let state = p.error_correction.as_deref()?;
+                Some(f64::from(u8::from(
+                    state == CorrectionState::TooDear.code(),
+                )))
+            },
         ),
     ]
 }

@@ -171,6 +171,7 @@ impl Gateway {
             repairs_sent: repairs.0,
             datagrams_recovered: repairs.1,
             loss_before_repair_ratio: correction.map(|figures| figures.loss),
+            error_correction: correction.map(|figures| figures.state.code().to_owned()),
             repair_ratio: correction.map(|figures| figures.share),
             reduction: current
                 .and_then(|(session, _)| session.reduction())

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use farhaul_gateway::quic::fec::{CorrectionState, Figures};
 use farhaul_gateway::session::Session;
 use farhaul_tunnel::{Class, Correction, FEATURE_FEC};
 use tokio::time::{Instant, sleep};
@@ -98,6 +99,28 @@ fn lost_answers_are_recovered_without_a_round_trip() {
 fn nothing_is_sent_where_nothing_is_lost() {
     let (_, repairs, recovered) = run("", |network| answers(network, Correction::Auto));
     assert_eq!((repairs, recovered), (0, 0));
+}
+
+/// Bulk, and half a minute in which the link is down; then what is known of losses.
+async fn cut(network: Arc<Network>, loss: &str) -> Figures {
+    let tunnel = tunnel(&network, [FEATURE_FEC; 2]).await;
+    tunnel.bulk(Way::Forward, 40_000, None).unwrap();
+    sleep(Duration::from_secs(20)).await;
+    network.change(&cell("loss 100%").link);
+    sleep(Duration::from_secs(30)).await;
+    network.change(&cell(loss).link);
+    sleep(Duration::from_secs(10)).await;
+    tunnel.near.session.stats().correction.unwrap()
+}
+
+#[test]
+fn what_is_lost_while_the_link_is_down_is_no_loss() {
+    let figures = run("", |network| async move { cut(network, "").await });
+    assert_eq!(figures.state, CorrectionState::Off);
+    assert!(figures.loss < 1e-4, "{}", figures.loss);
+    let figures = run("", |network| async move { cut(network, "loss 2%").await });
+    assert_eq!(figures.state, CorrectionState::On);
+    assert!((0.005..0.03).contains(&figures.loss), "{}", figures.loss);
 }
 
 /// An older gateway sends and gets what it always did.

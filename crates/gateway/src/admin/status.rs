@@ -126,6 +126,10 @@ pub struct PeerStatus {
     /// Share of datagrams lost on the way to the peer before repair, 0 to 1;
     /// absent where the peer does not take repairs.
     pub loss_before_repair_ratio: Option<f64>,
+    /// What is done about it: `on`, `off` (too little is lost) or `too-dear`
+    /// (no repairs: losses come in bursts too long for what these may cost);
+    /// absent where the peer does not take repairs.
+    pub error_correction: Option<String>,
     /// Share of repairs in the bytes sent to the peer lately, 0 to 1.
     pub repair_ratio: Option<f64>,
     /// Redundancy elimination and compression; absent where the peer, or this gateway, has no memory for it.

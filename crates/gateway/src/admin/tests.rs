@@ -61,6 +61,7 @@ fn status() -> Status {
                 repairs_sent: 70,
                 datagrams_recovered: 8,
                 loss_before_repair_ratio: Some(0.012),
+                error_correction: Some("on".into()),
                 repair_ratio: Some(0.004),
                 flows: 1,
                 ..PeerStatus::default()

@@ -30,7 +30,7 @@ pub(super) async fn run(session: Arc<Session>, channels: Arc<Channels>, channel:
             flight = Flight::of(&session.connection);
         }
         known = address;
-        if let Some(report) = channel.tick(wire(&session)) {
+        if let Some(report) = channel.tick(wire(&session, flight.as_deref())) {
             channels.send(remote, &report).await;
         }
         if let Some(flight) = &flight {
@@ -40,13 +40,15 @@ pub(super) async fn run(session: Arc<Session>, channels: Arc<Channels>, channel:
     channels.close(&channel);
 }
 
-fn wire(session: &Session) -> Wire {
+fn wire(session: &Session, flight: Option<&Flight>) -> Wire {
     let path = session.connection.path_stats(noq::PathId::ZERO);
     let path = path.unwrap_or_default();
     Wire {
         now_ns: session.now_ns(),
         sent: path.sent_packets,
         lost: super::packets_lost(&path),
+        acknowledged: flight.map_or(0, Flight::acknowledged_packets),
+        in_flight_bytes: flight.map_or(0, Flight::in_flight_bytes),
         rtt_ns: u64::try_from(path.rtt.as_nanos()).unwrap_or(u64::MAX),
         mtu_bytes: usize::from(path.current_mtu),
     }

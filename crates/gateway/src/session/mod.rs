@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 use crate::lock::lock;
 use crate::quic::controller::PathHandle;
-use crate::quic::fec::{Channel, Channels, Figures};
+use crate::quic::fec::{Channel, Channels, CorrectionState, Figures};
 use crate::reduction::{Reduction, Store, serve};
 
 use self::flow_handle::FlowState;
@@ -218,9 +218,9 @@ impl Session {
         }
     }
 
-    /// Whether repairs began or ceased since this was last asked, and the loss
-    /// on the way to the peer.
-    pub fn take_correction_change(&self) -> Option<(bool, f64)> {
+    /// What is done about losses on the way to the peer, where that has changed
+    /// since this was last asked, and the loss.
+    pub fn take_correction_change(&self) -> Option<(CorrectionState, f64)> {
         self.correction.get()?.take_change()
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use farhaul_gateway::quic::fec::Figures;
+use farhaul_gateway::quic::fec::{CorrectionState, Figures};
 use farhaul_gateway::session::Session;
 use farhaul_tunnel::{Class, FEATURE_FEC};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -51,6 +51,18 @@ impl Requests {
             .get(rank.saturating_sub(1))
             .copied()
             .unwrap_or(f64::NAN)
+    }
+
+    /// Repairs were found too dear, which they may be where losses come in bursts.
+    fn is_kept_off(&self) -> bool {
+        let state = self.sender.map(|sender| sender.state);
+        state == Some(CorrectionState::TooDear)
+    }
+
+    /// What a table says of that: 1 or 0.
+    fn too_dear(&self) -> Figure {
+        let is_kept_off = f64::from(u8::from(self.is_kept_off()));
+        Figure::new("too_dear", "", is_kept_off).detail("correction", words(self))
     }
 
     fn goodput_bit_per_s(&self) -> f64 {
@@ -173,9 +185,15 @@ fn job(name: &str, loss: &str, knowledge: Knowledge) -> Job {
 }
 
 fn figures(cell: &Cell, off: &Requests, on: &Requests) -> Vec<Figure> {
-    let half_rtt_ms = cell.rtt().as_secs_f64() * 500.0;
-    // Where nothing is lost nothing may be worse; a timer's tick is nothing.
-    let better_ms = if cell.loss() > 0.0 { half_rtt_ms } else { -1.0 };
+    let rtt_ms = cell.rtt().as_secs_f64() * 1000.0;
+    let may_be_off = cell.name.contains("bursts");
+    let better_ms = match cell.loss() > 0.0 {
+        // Nothing may be worse for what is not done; other packets are lost in either run.
+        true if may_be_off && on.is_kept_off() => -0.1 * rtt_ms,
+        true => 0.5 * rtt_ms,
+        // Where nothing is lost both runs are the same; a timer's tick is nothing.
+        false => -1.0,
+    };
     let mut figures = Vec::new();
     let names = [("p99_10k", "p99_10k_off"), ("p99_64k", "p99_64k_off")];
     for (size, (with, without)) in names.into_iter().enumerate() {
@@ -203,13 +221,20 @@ fn figures(cell: &Cell, off: &Requests, on: &Requests) -> Vec<Figure> {
             .at_least(0.99 * bulk_off / 1e6)
             .detail("correction", words(on)),
     );
+    if may_be_off {
+        figures.push(on.too_dear());
+    }
     figures
 }
 
 fn words(run: &Requests) -> String {
     match (run.sender, run.receiver) {
         (Some(sender), Some(receiver)) => format!(
-            "loss {:.3} %, bursts of {:.1}, {} repairs, {:.2} % of all bytes, {} recovered",
+            "{}loss {:.3} %, bursts of {:.1}, {} repairs, {:.2} % of all bytes, {} recovered",
+            match run.is_kept_off() {
+                true => "kept off, bursts are too long for what repairs may cost; ",
+                false => "",
+            },
             sender.loss * 100.0,
             sender.burst,
             sender.repairs,

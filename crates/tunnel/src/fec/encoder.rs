@@ -50,6 +50,14 @@ impl Encoder {
         self.sources.len()
     }
 
+    /// How long the message with a repair over the `newest` datagrams will be.
+    pub(super) fn repair_bytes(&self, newest: usize) -> usize {
+        let covered = newest.min(self.sources.len());
+        let newest = self.sources.iter().rev().take(covered);
+        let longest = newest.map(|source| source.bytes.len().min(ROW_BYTES)).max();
+        Repair::bytes(covered, longest.unwrap_or(0))
+    }
+
     /// A repair over the `newest` datagrams, or as many as there are; none without any.
     pub fn repair(&mut self, newest: usize) -> Option<Repair> {
         let covered = newest.min(self.sources.len());

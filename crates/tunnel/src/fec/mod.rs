@@ -37,17 +37,19 @@
 //! comparisons and `EQUATIONS_MAX` x 2 row operations, whatever the peer sends.
 
 mod adaptation;
+mod budget;
 mod decoder;
 mod encoder;
 mod gf256;
 #[cfg(target_arch = "x86_64")]
 mod gf256_x86;
 mod kept;
+mod odds;
 mod protection;
 mod system;
 mod wire;
 
-pub use adaptation::{Adaptation, Observation};
+pub use adaptation::{Adaptation, CorrectionState, Observation};
 pub use decoder::{Decoder, Tally};
 pub use encoder::Encoder;
 pub use protection::Protection;

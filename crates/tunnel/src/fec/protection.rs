@@ -6,7 +6,7 @@
 //! other datagrams follow, repairs are strewn among them: losses come in bursts.
 
 use super::WINDOW_DATAGRAMS_MAX;
-use super::adaptation::{Adaptation, Observation};
+use super::adaptation::{Adaptation, Observation, Stretch};
 use super::encoder::Encoder;
 use super::wire::Repair;
 
@@ -24,11 +24,9 @@ pub struct Protection {
     adaptation: Adaptation,
     /// The burst that is being sent: its datagrams, as far as repairs can cover them.
     burst: usize,
-    /// Of these, what no repair covers yet: datagrams and rows.
-    fresh: usize,
-    fresh_rows: usize,
-    /// Rows of a datagram at most: fewer repairs could not replace it.
-    rows_of_one: usize,
+    /// Of these, what no repair covers yet, and the stretch of the same burst before.
+    fresh: Stretch,
+    before: Stretch,
     /// Datagrams the repairs that are due cover, and how many are due.
     covered: usize,
     due: usize,
@@ -43,14 +41,13 @@ impl Protection {
         self.adaptation.sent(datagram.len(), protected_bytes);
         if !self.adaptation.is_on() {
             (self.burst, self.due) = (0, 0);
-            self.fresh = 0;
+            (self.fresh, self.before) = (Stretch::default(), Stretch::default());
             return;
         }
         // Gaps are not saved up while nothing is due.
         self.gap = if self.due > 0 { self.gap + 1 } else { 0 };
         if protected_bytes == 0 {
-            self.plan();
-            self.burst = 0;
+            self.end_burst();
             return;
         }
         let rows = self.encoder.push(datagram);
@@ -60,32 +57,38 @@ impl Protection {
         // Repairs that are still due cover what they were meant for, and what has followed.
         self.covered += 1;
         self.burst += 1;
-        self.fresh += 1;
-        self.fresh_rows += rows;
-        self.rows_of_one = self.rows_of_one.max(rows);
-        if self.fresh >= STRETCH_DATAGRAMS {
+        self.fresh.datagrams += 1;
+        self.fresh.rows += rows;
+        self.fresh.rows_of_one = self.fresh.rows_of_one.max(rows);
+        if self.fresh.datagrams >= STRETCH_DATAGRAMS {
             self.plan();
         }
     }
 
     /// Nothing follows at once: what was sent is repaired now.
     pub fn handle_pause(&mut self) {
-        self.plan();
-        self.burst = 0;
+        self.end_burst();
         self.gap = self.due * GAP_DATAGRAMS;
     }
 
-    /// Decides on the repairs of the burst so far.
+    fn end_burst(&mut self) {
+        self.plan();
+        (self.burst, self.before) = (0, Stretch::default());
+    }
+
+    /// Decides on the repairs of the burst so far, or of as much of it as the window holds.
     fn plan(&mut self) {
-        if self.fresh == 0 {
+        if self.fresh.datagrams == 0 {
             return;
         }
-        let wanted = self.adaptation.repairs(self.fresh, self.fresh_rows);
-        self.due += wanted.max(self.rows_of_one);
-        self.gap = self.gap.max(GAP_DATAGRAMS);
         // A burst that goes on is covered from its beginning: later repairs help out earlier ones.
         self.covered = self.burst.min(WINDOW_DATAGRAMS_MAX);
-        (self.fresh, self.fresh_rows, self.rows_of_one) = (0, 0, 0);
+        let repair_bytes = self.encoder.repair_bytes(self.covered);
+        let mut fresh = std::mem::take(&mut self.fresh);
+        fresh.repairs = self.adaptation.plan(self.before, fresh, repair_bytes);
+        self.due += fresh.repairs;
+        self.gap = self.gap.max(GAP_DATAGRAMS);
+        self.before = fresh;
     }
 
     /// The next repair to be sent, if one is due and can be afforded.
@@ -109,7 +112,7 @@ impl Protection {
     /// from the same budget. Where one in thirty is lost, one copy is not enough: whoever waits for
     /// a frame in vain holds up what follows for a round trip.
     pub fn pay_for_copies(&mut self, copy_bytes: usize) -> usize {
-        if !self.adaptation.is_on() {
+        if !self.adaptation.repeats() {
             return 0;
         }
         let wanted = if self.adaptation.loss() < LOSS_OF_TWO_COPIES {
@@ -118,7 +121,7 @@ impl Protection {
             2
         };
         (0..wanted)
-            .take_while(|_| self.adaptation.spend(copy_bytes))
+            .take_while(|_| self.adaptation.spend_on_copy(copy_bytes))
             .count()
     }
 

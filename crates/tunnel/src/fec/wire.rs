@@ -112,7 +112,12 @@ impl Repair {
     /// Length of the message, bytes.
     #[must_use]
     pub fn message_bytes(&self) -> usize {
-        HEADER_BYTES + 4 + self.names.len() * Name::WIRE_BYTES + self.sum.len()
+        Self::bytes(self.names.len(), self.sum.len())
+    }
+
+    /// How long it is over so many datagrams with a sum of so many bytes.
+    pub(super) fn bytes(datagrams: usize, sum_bytes: usize) -> usize {
+        HEADER_BYTES + 4 + datagrams * Name::WIRE_BYTES + sum_bytes
     }
 
     /// Writes the message with its tag left zero; `out` is emptied before.

@@ -186,6 +186,7 @@ pub fn run(loss: &str, datagrams: usize, is_protected: bool, seconds: u64, seed:
                 missing: tally.missing,
                 runs: tally.runs,
                 rtt_ns: 2 * ONE_WAY_NS,
+                ..Observation::default()
             });
         }
         if now_ns >= next_answer_ns {

@@ -5,7 +5,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use farhaul_tunnel::Side;
-use farhaul_tunnel::fec::{Decoder, Header, Observation, Protection, Repair, Report};
+use farhaul_tunnel::fec::{
+    CorrectionState, Decoder, Header, Observation, Protection, Repair, Report,
+};
 use ring::hmac;
 
 use crate::lock::lock;
@@ -32,6 +34,10 @@ pub struct Wire {
     pub sent: u64,
     /// Packets counted lost.
     pub lost: u64,
+    /// Packets acknowledged.
+    pub acknowledged: u64,
+    /// Sent, neither acknowledged nor counted lost, bytes.
+    pub in_flight_bytes: u64,
     /// Round trip, nanoseconds.
     pub rtt_ns: u64,
     /// Largest datagram of the path, bytes.
@@ -43,6 +49,8 @@ pub struct Wire {
 pub struct Figures {
     /// Whether repairs are sent at the moment.
     pub is_on: bool,
+    /// What is done about the path's losses.
+    pub state: CorrectionState,
     /// Loss on the way to the peer before repair, 0 to 1.
     pub loss: f64,
     /// Mean length of a burst of losses, datagrams.
@@ -135,7 +143,7 @@ pub struct Channel {
     received_bytes: AtomicU64,
     recovered_bytes: AtomicU64,
     /// What was last told of.
-    was_on: AtomicBool,
+    told: Mutex<CorrectionState>,
 }
 
 impl fmt::Debug for Channel {
@@ -171,7 +179,7 @@ impl Channel {
             sent_bytes: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             recovered_bytes: AtomicU64::new(0),
-            was_on: AtomicBool::new(false),
+            told: Mutex::default(),
         })
     }
 
@@ -281,6 +289,8 @@ impl Channel {
             recovered: receiving.recovered,
             missing: receiving.missing,
             runs: receiving.runs,
+            acknowledged: wire.acknowledged,
+            in_flight_bytes: wire.in_flight_bytes,
             rtt_ns: wire.rtt_ns,
         };
         let protects = {
@@ -301,14 +311,14 @@ impl Channel {
         Some(message)
     }
 
-    /// Whether the path's loss began or ceased to ask for repairs since this was last asked, and
-    /// the loss. Pauses while a queue is full are no change worth telling.
-    pub fn take_change(&self) -> Option<(bool, f64)> {
+    /// What is done about the path's losses, where that has changed since this was last asked,
+    /// and the loss. Pauses while a queue is full are no change worth telling.
+    pub fn take_change(&self) -> Option<(CorrectionState, f64)> {
         let sending = lock(&self.sending);
         let adaptation = sending.protection.adaptation();
-        let is_on = adaptation.is_wanted();
-        let was_on = self.was_on.swap(is_on, Ordering::Relaxed);
-        (was_on != is_on).then(|| (is_on, adaptation.loss()))
+        let state = adaptation.state();
+        let told = std::mem::replace(&mut *lock(&self.told), state);
+        (told != state).then(|| (state, adaptation.loss()))
     }
 
     /// Figures of the moment.
@@ -318,6 +328,7 @@ impl Channel {
         let (repairs, all) = sending.lately;
         let mut figures = Figures {
             is_on: adaptation.is_on(),
+            state: adaptation.state(),
             loss: adaptation.loss(),
             burst: adaptation.burst(),
             repairs: sending.protection.repairs(),
@@ -403,6 +414,7 @@ mod tests {
             lost: (sent as f64 * loss) as u64,
             rtt_ns: 60_000_000,
             mtu_bytes: 1472,
+            ..Wire::default()
         }
     }
 

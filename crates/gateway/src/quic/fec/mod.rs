@@ -30,6 +30,7 @@ use tokio::sync::Mutex;
 pub use self::channel::{Channel, Figures, Wire};
 pub use self::socket::FecSocket;
 use super::socket::canonical;
+pub use farhaul_tunnel::fec::CorrectionState;
 
 type Sender = Mutex<Pin<Box<dyn UdpSender>>>;
 
