@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use farhaul_lab::probe::datagram_flow::FlowPlan;
-use farhaul_lab::probe::examine::{Single, Target, examine, single};
+use farhaul_lab::probe::examine::{Single, Target, examine, single, with_iperf3};
+use farhaul_lab::probe::iperf3::Iperf3Plan;
 use farhaul_lab::probe::tcp_test::{Direction, TcpPlan};
 use farhaul_lab::probe::{PORT, ProbeError, Report, Server, ServerOptions, text};
 
@@ -43,6 +44,8 @@ enum ProbeVerb {
     Sweep(Sweep),
     /// Transactions per second, on one connection and on new ones.
     Transact(Transact),
+    /// Test with an iperf3 server.
+    Iperf3(Iperf3),
     /// Print the JSON Schema of reports.
     Schema,
 }
@@ -176,6 +179,39 @@ struct Transact {
     time: f64,
 }
 
+#[derive(Debug, Args)]
+struct Iperf3 {
+    #[command(flatten)]
+    far: Far,
+    /// Which way data goes.
+    #[arg(long, value_enum, default_value = "up")]
+    way: Way,
+    /// Whole seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    time: u64,
+    /// Seconds before them that do not count.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    omit: u64,
+    /// Streams each way.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    streams: u16,
+    /// Datagrams in place of TCP.
+    #[arg(long)]
+    udp: bool,
+    /// Payload rate of each stream in Mbit/s [default: 1 for UDP, else no limit].
+    #[arg(long, value_name = "MBIT", value_parser = positive)]
+    rate: Option<f64>,
+    /// Buffers of both ends, in bytes.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    window: Option<u32>,
+    /// Largest segment in bytes.
+    #[arg(long, value_name = "BYTES")]
+    mss: Option<u16>,
+    /// Payload of a write or a datagram in bytes.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    payload: Option<u32>,
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     const MOST: f64 = 3600.0;
     match positive(text)? {
@@ -233,6 +269,7 @@ impl ProbeCommand {
                 let time = Duration::from_secs_f64(transact.time);
                 transact.far.run(&Single::Transact(time))
             }
+            ProbeVerb::Iperf3(iperf3) => iperf3.run(),
             ProbeVerb::Schema => print::out(&Report::schema_text()),
         }
     }
@@ -287,6 +324,25 @@ impl Udp {
         let plan = FlowPlan::even(self.way.into(), self.payload, self.rate * 1e6, self.time);
         plan.check().map_err(Failure::usage)?;
         self.far.run(&Single::Flow(plan))
+    }
+}
+
+impl Iperf3 {
+    fn run(self) -> Result<(), Failure> {
+        let mbit = self.rate.or(self.udp.then_some(1.0));
+        let plan = Iperf3Plan {
+            direction: self.way.into(),
+            streams: self.streams,
+            duration_s: self.time,
+            omit_s: self.omit,
+            udp: self.udp,
+            bit_per_s: mbit.map(|mbit| (mbit * 1e6).max(1.0) as u64),
+            window_bytes: self.window,
+            mss_bytes: self.mss,
+            block_bytes: self.payload,
+        };
+        plan.check().map_err(Failure::usage)?;
+        self.far.show(&with_iperf3(&self.far.target()?, &plan))
     }
 }
 

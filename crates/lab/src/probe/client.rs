@@ -22,7 +22,7 @@ use super::observe::{FlowResult, TcpResult};
 use super::tcp_test::{StreamEnd, TcpPlan, Worker};
 
 /// How long a connection may take.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// Clock readings of which the quickest counts.
 const CLOCK_READINGS: usize = 8;
 

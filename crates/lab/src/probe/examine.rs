@@ -11,6 +11,7 @@ use super::datagram_flow::{DATAGRAMS_MAX, FlowPlan, Header};
 use super::diagnose::{capacity_bit_per_s, diagnose};
 use super::error::ProbeError;
 use super::host::HostFacts;
+use super::iperf3::Iperf3Plan;
 use super::latency::Pinger;
 use super::observe::{FlowResult, FlowWay};
 use super::report::{LoadedTcp, Observations, Report};
@@ -86,6 +87,17 @@ pub fn single(target: &Target, test: &Single) -> Report {
             Ok(())
         },
     );
+    report.ended(outcome)
+}
+
+/// A test with an iperf3 server, which tells nothing of its host.
+pub fn with_iperf3(target: &Target, plan: &Iperf3Plan) -> Report {
+    let mut report = Report::new(&target.host);
+    let seen = &mut report.observations;
+    seen.client_host = Some(HostFacts::here());
+    let stop = Arc::clone(&target.stop);
+    let outcome = super::iperf3::run(&target.host, target.port, plan, stop)
+        .map(|result| seen.iperf3 = Some(result));
     report.ended(outcome)
 }
 

@@ -237,6 +237,38 @@ impl Control {
         })
     }
 
+    /// Bytes as they are, for another protocol.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), ProbeError> {
+        self.stream.write_all(bytes).lost_while("sending a message")
+    }
+
+    /// A single byte; `None` when patience is over.
+    pub(crate) fn poll_byte(
+        &mut self,
+        during: &str,
+        patience: Duration,
+    ) -> Result<Option<u8>, ProbeError> {
+        let mut byte = [0];
+        let silent = || ProbeError::Silent {
+            seconds: patience.as_secs(),
+            during: during.to_owned(),
+        };
+        match self.read_exact(&mut byte, Instant::now() + patience, during, silent) {
+            Ok(()) => Ok(byte.first().copied()),
+            Err(ProbeError::Silent { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As many bytes as fit, soon.
+    pub(crate) fn read_whole(&mut self, wanted: &mut [u8], during: &str) -> Result<(), ProbeError> {
+        let silent = || ProbeError::Silent {
+            seconds: PATIENCE.as_secs(),
+            during: during.to_owned(),
+        };
+        self.read_exact(wanted, Instant::now() + PATIENCE, during, silent)
+    }
+
     fn read_exact(
         &mut self,
         mut wanted: &mut [u8],

@@ -18,6 +18,7 @@ pub mod diagnose;
 pub mod error;
 pub mod examine;
 pub mod host;
+pub mod iperf3;
 pub mod latency;
 mod link_words;
 mod message;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::diagnose::Verdict;
 use super::error::{FAULT_EXIT_CODE, ProbeError};
 use super::host::HostFacts;
+use super::iperf3::Iperf3Result;
 use super::latency::Latency;
 use super::observe::{FlowResult, TcpResult};
 use super::path_check::PathFacts;
@@ -59,6 +60,8 @@ pub struct Observations {
     pub tcp: Vec<TcpResult>,
     /// Other UDP tests.
     pub flows: Vec<FlowResult>,
+    /// A test with an iperf3 server.
+    pub iperf3: Option<Iperf3Result>,
     /// Throughput by window size.
     pub sweep: Vec<SweepStep>,
     /// Transactions.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::diagnose::{Verdict, mbit};
+use super::iperf3::Iperf3Result;
 use super::latency::Latency;
 use super::observe::{FlowResult, TcpResult, TcpWay};
 use super::report::{LoadedTcp, Report};
@@ -48,6 +49,9 @@ pub fn of(report: &Report) -> String {
     seen.flows
         .iter()
         .for_each(|flow| flow_lines(&mut text, "UDP", flow));
+    seen.iperf3
+        .iter()
+        .for_each(|result| iperf3_lines(&mut text, result));
     sweep_lines(&mut text, report);
     if let Some(made) = &seen.transactions {
         let (kept, new) = (made.on_one_connection_per_s, made.on_new_connections_per_s);
@@ -56,6 +60,18 @@ pub fn of(report: &Report) -> String {
             "  transactions       {kept:.1}/s on one connection, {new:.1}/s on new ones"
         );
     }
+    rfc6349_lines(&mut text, report);
+    report
+        .verdict
+        .iter()
+        .for_each(|verdict| verdict_lines(&mut text, verdict));
+    if let Some(words) = &report.link_profile {
+        let _ = writeln!(text, "\nreplay: farhaul link run IF_A IF_B {words}");
+    }
+    text
+}
+
+fn rfc6349_lines(text: &mut String, report: &Report) {
     for figures in &report.rfc6349 {
         let number = |value: Option<f64>| {
             value.map_or_else(|| "?".to_owned(), |value| format!("{value:.2}"))
@@ -69,14 +85,6 @@ pub fn of(report: &Report) -> String {
             number(figures.buffer_delay_percent)
         );
     }
-    report
-        .verdict
-        .iter()
-        .for_each(|verdict| verdict_lines(&mut text, verdict));
-    if let Some(words) = &report.link_profile {
-        let _ = writeln!(text, "\nreplay: farhaul link run IF_A IF_B {words}");
-    }
-    text
 }
 
 fn round_trips(latency: &Latency) -> String {
@@ -120,6 +128,29 @@ fn flow_lines(text: &mut String, name: &str, flow: &FlowResult) {
             count.delays.p50_us as f64 / 1e3,
             count.delays.max_us as f64 / 1e3,
             count.jitter_us / 1e3
+        );
+    }
+}
+
+fn iperf3_lines(text: &mut String, result: &Iperf3Result) {
+    for (direction, way) in [("up", &result.up), ("down", &result.down)] {
+        let Some(way) = way else { continue };
+        let fate = match result.plan.udp {
+            true => format!("lost {} of {}", way.lost, way.packets),
+            false => {
+                let again = way.streams.iter().fold(0_i64, |sum, one| {
+                    sum.saturating_add(one.sender.retransmits.max(0))
+                });
+                format!("{again} segments sent again")
+            }
+        };
+        let _ = writeln!(
+            text,
+            "  {:<18} sent {}, received {}, {} streams, {fate}",
+            format!("iperf3 {direction}"),
+            rate(way.sent_bit_per_s),
+            rate(way.received_bit_per_s),
+            way.streams.len()
         );
     }
 }

@@ -4,13 +4,14 @@
 //! known token is closed. Nothing is sent to an address that did not ask.
 
 mod echo;
+mod iperf3;
 mod session;
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::error::{ProbeError, While};
+use super::iperf3::{COOKIE_BYTES, Cookie, begins_cookie};
 use super::message::{Greeting, Purpose, SLICE, Token};
 use super::socket_state::save_syns;
 
@@ -55,8 +57,9 @@ impl Default for ServerOptions {
     }
 }
 
-/// A connection for a session, with its number.
-type Stream = (u16, TcpStream);
+/// A connection for a session, with its number: the one it shows, or for
+/// iperf3, which shows none, the place in which it came.
+type Stream<Number = u16> = (Number, TcpStream);
 
 /// What all connections share.
 #[derive(Debug)]
@@ -64,7 +67,10 @@ struct Shared {
     options: ServerOptions,
     stop: Arc<AtomicBool>,
     connections: AtomicU32,
+    accepted: AtomicU64,
     sessions: Mutex<HashMap<Token, SyncSender<Stream>>>,
+    iperf3_tests: Mutex<HashMap<Cookie, SyncSender<Stream<u64>>>>,
+    udp_turn: Mutex<()>,
 }
 
 impl Shared {
@@ -73,6 +79,32 @@ impl Shared {
         self.sessions
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn iperf3_tests(&self) -> MutexGuard<'_, HashMap<Cookie, SyncSender<Stream<u64>>>> {
+        self.iperf3_tests
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// For the one iperf3 test that opens its UDP streams.
+    fn udp_turn(&self) -> MutexGuard<'_, ()> {
+        self.udp_turn
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Clients of both protocols.
+    fn clients(&self) -> u32 {
+        let all = self.sessions().len() + self.iperf3_tests().len();
+        u32::try_from(all).unwrap_or(u32::MAX)
+    }
+
+    /// False when there are as many clients as allowed.
+    fn enlist_iperf3(&self, cookie: Cookie, streams: SyncSender<Stream<u64>>) -> bool {
+        let is_free = self.clients() < self.options.sessions_max;
+        let mut tests = self.iperf3_tests();
+        is_free && tests.insert(cookie, streams).is_none()
     }
 
     fn is_stopping(&self) -> bool {
@@ -115,7 +147,10 @@ impl Server {
             options,
             stop,
             connections: AtomicU32::new(0),
+            accepted: AtomicU64::new(0),
             sessions: Mutex::default(),
+            iperf3_tests: Mutex::default(),
+            udp_turn: Mutex::default(),
         };
         Ok(Self {
             listeners,
@@ -170,9 +205,10 @@ impl Server {
             return;
         }
         let guarded = Connection(Arc::clone(&shared));
+        let place = shared.accepted.fetch_add(1, Ordering::Relaxed);
         let run = move || {
             let _guard = guarded;
-            serve(&shared, stream, from);
+            serve(&shared, stream, from, place);
         };
         // Without a thread the connection is closed, and its count given back.
         let _ = std::thread::Builder::new()
@@ -207,9 +243,20 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
-    let Some((stream, greeting)) = greeting(shared, stream) else {
+fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr, place: u64) {
+    let Some((stream, wish)) = wish(shared, stream) else {
         return;
+    };
+    let greeting = match wish {
+        Wish::Ours(greeting) => greeting,
+        Wish::Iperf3(cookie) => {
+            let test = shared.iperf3_tests().get(&cookie).cloned();
+            return match test {
+                // A test that wants no more streams closes it.
+                Some(test) => drop(test.try_send((place, stream))),
+                None => iperf3::serve(shared, stream, from, cookie),
+            };
+        }
     };
     match greeting.purpose {
         Purpose::Control => session::serve(shared, stream, from),
@@ -228,24 +275,47 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
     }
 }
 
-fn greeting(shared: &Shared, mut stream: TcpStream) -> Option<(TcpStream, Greeting)> {
+/// What a connection is for, by its first bytes.
+enum Wish {
+    Ours(Greeting),
+    Iperf3(Cookie),
+}
+
+fn wish(shared: &Shared, mut stream: TcpStream) -> Option<(TcpStream, Wish)> {
     let end = Instant::now() + GREETING_PATIENCE;
     stream.set_nonblocking(false).ok()?;
     stream.set_read_timeout(Some(SLICE)).ok()?;
-    let mut bytes = [0; Greeting::BYTES];
-    let mut length = 0;
-    while length < bytes.len() {
+    let mut bytes = [0; COOKIE_BYTES];
+    let (head, tail) = bytes.split_at_mut(Greeting::BYTES);
+    read_until(shared, &mut stream, head, end)?;
+    if let Some(greeting) = head.first_chunk().and_then(Greeting::read) {
+        return Some((stream, Wish::Ours(greeting)));
+    }
+    if !begins_cookie(head) {
+        return None;
+    }
+    read_until(shared, &mut stream, tail, end)?;
+    Some((stream, Wish::Iperf3(bytes)))
+}
+
+fn read_until(
+    shared: &Shared,
+    stream: &mut TcpStream,
+    mut wanted: &mut [u8],
+    end: Instant,
+) -> Option<()> {
+    while !wanted.is_empty() {
         if shared.is_stopping() || Instant::now() > end {
             return None;
         }
-        match stream.read(bytes.get_mut(length..)?) {
+        match stream.read(wanted) {
             Ok(0) => return None,
-            Ok(got) => length += got,
+            Ok(got) => wanted = wanted.get_mut(got..)?,
             Err(error) if super::message::is_slice_over(&error) => {}
             Err(_) => return None,
         }
     }
-    Some((stream, Greeting::read(&bytes)?))
+    Some(())
 }
 
 /// Transactions: whatever comes goes back, until the client closes.

@@ -82,8 +82,8 @@ impl Session<'_> {
         let token = random_token()?;
         let (sender, streams) = sync_channel(STREAMS_WAITING_MAX);
         let others = {
+            let others = self.shared.clients();
             let mut sessions = self.shared.sessions();
-            let others = u32::try_from(sessions.len()).unwrap_or(u32::MAX);
             if others >= self.shared.options.sessions_max {
                 let why = format!("{others} clients are being served, which is the most allowed");
                 return self.control.send(&Answer::Refused { why });
@@ -136,8 +136,7 @@ impl Session<'_> {
     }
 
     fn others(&self) -> u32 {
-        let all = self.shared.sessions().len();
-        u32::try_from(all.saturating_sub(1)).unwrap_or(u32::MAX)
+        self.shared.clients().saturating_sub(1)
     }
 
     fn tcp(&mut self, mut plan: TcpPlan, streams: &Receiver<Stream>) -> Result<(), ProbeError> {

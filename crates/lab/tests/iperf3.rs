@@ -1,0 +1,296 @@
+//! The circuit tester and the real iperf3, each in both roles, over loopback.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use farhaul_lab::probe::iperf3::{Iperf3Plan, Iperf3Result, run};
+use farhaul_lab::probe::tcp_test::Direction;
+use farhaul_lab::probe::{Client, ProbeError, Server, ServerOptions};
+use serde_json::Value;
+
+/// Our server; ended when dropped.
+struct Ours {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ours {
+    fn start(sessions_max: u32) -> Self {
+        let options = ServerOptions {
+            address: Some(Ipv4Addr::LOCALHOST.into()),
+            port: 0,
+            sessions_max,
+            ..ServerOptions::default()
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let server = Server::listen(options, Arc::clone(&stop)).unwrap();
+        let address = server.addresses()[0];
+        let thread = Some(std::thread::spawn(move || server.run().unwrap()));
+        Self {
+            address,
+            stop,
+            thread,
+        }
+    }
+
+    /// A test of the real client: its JSON.
+    fn client(&self, words: &str) -> Value {
+        let output = self.start_client(words).wait_with_output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn start_client(&self, words: &str) -> Child {
+        Command::new("iperf3")
+            .args(["-c", "127.0.0.1", "-J", "-p"])
+            .arg(self.address.port().to_string())
+            .args(words.split_whitespace())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("iperf3 is installed by scripts/setup.sh")
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn bytes(sum: &Value) -> f64 {
+    sum["bytes"].as_f64().unwrap_or_else(|| panic!("{sum}"))
+}
+
+#[test]
+fn the_real_client_tests_tcp_with_our_server() {
+    let server = Ours::start(32);
+    for (words, streams) in [
+        ("-t 1", 1),
+        ("-t 1 -R", 1),
+        ("-t 1 -P 3", 3),
+        ("-t 1 -P 2 --bidir", 4),
+        ("-t 1 -w 64k -M 1000 -C reno", 1),
+        ("-t 1 -O 1 -R", 1),
+        ("-n 3M", 1),
+    ] {
+        let report = server.client(words);
+        assert_eq!(report["error"], Value::Null, "{words}");
+        let end = &report["end"];
+        assert_eq!(end["streams"].as_array().unwrap().len(), streams, "{words}");
+        for way in ["", "_bidir_reverse"] {
+            let Some(sent) = end.get(format!("sum_sent{way}")) else {
+                assert!(!way.is_empty(), "{words}");
+                continue;
+            };
+            let received = &end[format!("sum_received{way}")];
+            // The receiver stops counting while some is still on its way.
+            let (sent, received) = (bytes(sent), bytes(received));
+            assert!(sent > 1e6 && received > sent * 0.5, "{words}: {end}");
+            assert!(received <= sent * 1.01, "{words}: {end}");
+        }
+    }
+}
+
+#[test]
+fn the_real_client_tests_udp_with_our_server() {
+    let server = Ours::start(32);
+    for (words, streams) in [
+        ("-u -t 1 -b 5M -l 1000", 1),
+        ("-u -t 1 -b 5M -l 1000 -R", 1),
+        ("-u -t 1 -b 2M -l 500 -P 2 --bidir --udp-counters-64bit", 4),
+    ] {
+        let report = server.client(words);
+        assert_eq!(report["error"], Value::Null, "{words}");
+        let end = &report["end"];
+        let all = end["streams"].as_array().unwrap();
+        assert_eq!(all.len(), streams, "{words}");
+        for stream in all {
+            let udp = &stream["udp"];
+            let packets = udp["packets"].as_f64().unwrap();
+            assert!(packets > 100.0, "{words}: {udp}");
+            // Over loopback only what a held-up reader has no room for is lost.
+            let lost = udp["lost_packets"].as_f64().unwrap();
+            assert!((0.0..packets * 0.5).contains(&lost), "{words}: {udp}");
+        }
+    }
+}
+
+#[test]
+fn several_clients_are_served_at_once_and_no_more_than_allowed() {
+    let server = Ours::start(2);
+    let ours = Client::connect("127.0.0.1", server.address.port(), Arc::default()).unwrap();
+    let long = server.start_client("-t 2");
+    sleep(Duration::from_millis(500));
+    let third = server.client("-t 1");
+    let busy = third["error"].as_str().unwrap();
+    assert!(busy.contains("busy"), "{busy}");
+    drop(ours);
+    let output = long.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["error"], Value::Null);
+    let server = Ours::start(2);
+    let pair = ["-t 1", "-t 1 -u -b 2M -l 1000"].map(|words| server.start_client(words));
+    for child in pair {
+        let output = child.wait_with_output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["error"], Value::Null);
+    }
+}
+
+/// The real server; ended when dropped.
+struct Theirs {
+    child: Child,
+    port: u16,
+}
+
+impl Theirs {
+    fn start() -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let mut child = Command::new("iperf3")
+            .args(["-s", "-B", "127.0.0.1", "--forceflush", "-p"])
+            .arg(port.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("iperf3 is installed by scripts/setup.sh");
+        // A trial connection would be taken for a test: its own words are read.
+        let mut heard = Vec::new();
+        let stdout = child.stdout.as_mut().unwrap();
+        while !String::from_utf8_lossy(&heard).contains("listening on") {
+            let mut byte = [0];
+            stdout.read_exact(&mut byte).unwrap();
+            heard.push(byte[0]);
+        }
+        // Nobody reads the rest: a full pipe would stop it.
+        let mut rest = child.stdout.take().unwrap();
+        std::thread::spawn(move || std::io::copy(&mut rest, &mut std::io::sink()));
+        Self { child, port }
+    }
+
+    /// Between tests it needs a moment.
+    fn test(&self, plan: &Iperf3Plan) -> Result<Iperf3Result, ProbeError> {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            match run("127.0.0.1", self.port, plan, Arc::default()) {
+                Err(ProbeError::Refused { .. }) if Instant::now() < end => {
+                    sleep(Duration::from_millis(50));
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn plan(direction: Direction) -> Iperf3Plan {
+    Iperf3Plan {
+        direction,
+        streams: 1,
+        duration_s: 1,
+        omit_s: 0,
+        udp: false,
+        bit_per_s: None,
+        window_bytes: None,
+        mss_bytes: None,
+        block_bytes: None,
+    }
+}
+
+#[test]
+fn our_client_tests_tcp_with_the_real_server() {
+    let server = Theirs::start();
+    for direction in [Direction::Up, Direction::Down, Direction::Both] {
+        let mut plan = plan(direction);
+        plan.streams = 2;
+        plan.window_bytes = (direction == Direction::Down).then_some(64 << 10);
+        let result = server.test(&plan).unwrap();
+        assert_eq!(result.up.is_some(), direction.has_up());
+        assert_eq!(result.down.is_some(), direction.has_down());
+        for way in [result.up, result.down].into_iter().flatten() {
+            assert_eq!(way.streams.len(), 2);
+            let (sent, received) = (way.sent_bit_per_s, way.received_bit_per_s);
+            let (sent, received) = (sent.unwrap(), received.unwrap());
+            assert!(sent > 8e6 && received > sent * 0.5, "{sent} {received}");
+            assert!(way.streams.iter().all(|stream| stream.state.is_some()));
+        }
+    }
+}
+
+#[test]
+fn our_client_tests_udp_with_the_real_server() {
+    let server = Theirs::start();
+    for direction in [Direction::Up, Direction::Down, Direction::Both] {
+        let mut plan = plan(direction);
+        (plan.udp, plan.bit_per_s, plan.block_bytes) = (true, Some(4_000_000), Some(1000));
+        let result = server.test(&plan).unwrap();
+        for way in [result.up, result.down].into_iter().flatten() {
+            assert!(way.packets > 100, "{way:?}");
+            assert!(way.lost < way.packets as i64 / 2, "{way:?}");
+        }
+    }
+}
+
+/// A server that says something and goes away.
+fn speaker(words: &'static [u8]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut stream: TcpStream = listener.accept().unwrap().0;
+        let _ = stream.write_all(words);
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    port
+}
+
+#[test]
+fn servers_that_do_not_behave_are_named() {
+    for (words, code) in [
+        (&b"\xff"[..], "refused"),
+        (b"\xfe\0\0\0\x0d\0\0\0\0", "refused"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "protocol"),
+        (b"\x09\x0a\x01\x02\x0b", "refused"),
+        (b"\x09\x09", "protocol"),
+    ] {
+        let port = speaker(words);
+        let error = run("127.0.0.1", port, &plan(Direction::Up), Arc::default()).unwrap_err();
+        assert_eq!(error.code(), code, "{words:?}: {error:?}");
+    }
+}
+
+#[test]
+fn clients_that_do_not_behave_end_their_own_test_only() {
+    let server = Ours::start(32);
+    let cookie = b"abcdefghijklmnopqrstuvwxyz234567abcd\0";
+    for words in [
+        &b"\xff\xff\xff\xff"[..],
+        b"\0\0\0\x02[]",
+        b"\0\0\0\x13{\"parallel\":100000}",
+        b"\0\0\0\x02{}",
+    ] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        stream.write_all(cookie).unwrap();
+        stream.write_all(words).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer[..2], [9, 0xfe], "{words:?}: {answer:?}");
+        assert_eq!(answer.len(), 10);
+    }
+    assert_eq!(server.client("-t 1")["error"], Value::Null);
+}
