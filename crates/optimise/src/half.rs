@@ -1,0 +1,302 @@
+//! One half of a flow's optimiser, as a gateway drives it.
+//!
+//! The near half faces the client, the far half the server. Between them runs the flow, which carries items
+//! (`item.rs`) until one half gives up, and the application's bytes as they are from there on.
+
+use bytes::{Bytes, BytesMut};
+
+use crate::detect::{Protocol, Verdict, detect};
+use crate::item::{Item, Items};
+use crate::output::{Outbox, Output};
+use crate::reason::Reason;
+use crate::settings::Settings;
+use crate::smb::{FarSmb, NearSmb};
+use crate::stats::Stats;
+
+/// Everything a gateway needs to know about optimisers.
+#[derive(Debug)]
+pub struct Half {
+    settings: Settings,
+    state: State,
+    items: Items,
+    out: Outbox,
+    stats: Stats,
+    has_local_ended: bool,
+    has_peer_ended: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Near: the client's first bytes, until they tell.
+    Detecting {
+        held: BytesMut,
+        due_ns: Option<u64>,
+    },
+    /// Far: until the near half knows. The server's first bytes pass meanwhile.
+    Waiting,
+    NearSmb(Box<NearSmb>),
+    FarSmb(Box<FarSmb>),
+    Opaque,
+}
+
+impl Half {
+    /// The half that faces the client.
+    #[must_use]
+    pub fn near(settings: Settings) -> Self {
+        let held = BytesMut::new();
+        let mut half = Self::new(settings, State::Detecting { held, due_ns: None });
+        if !settings.can_gain() {
+            half.surrender(Reason::NoGain);
+        }
+        half
+    }
+
+    /// The half that faces the server.
+    #[must_use]
+    pub fn far(settings: Settings) -> Self {
+        Self::new(settings, State::Waiting)
+    }
+
+    fn new(settings: Settings, state: State) -> Self {
+        Self {
+            settings,
+            state,
+            items: Items::default(),
+            out: Outbox::default(),
+            stats: Stats::default(),
+            has_local_ended: false,
+            has_peer_ended: false,
+        }
+    }
+
+    /// Bytes from the application.
+    pub fn handle_local(&mut self, now_ns: u64, bytes: Bytes) {
+        self.tell_time(now_ns);
+        let result = match &mut self.state {
+            State::Detecting { held, due_ns } => {
+                held.extend_from_slice(&bytes);
+                due_ns.get_or_insert(now_ns.saturating_add(self.settings.detect_ns_max));
+                self.decide(&[]);
+                Ok(())
+            }
+            State::NearSmb(smb) => smb.handle_client(&bytes, &mut self.out, &mut self.stats),
+            State::FarSmb(smb) => smb.handle_server(&bytes, &mut self.out, &mut self.stats),
+            State::Waiting | State::Opaque => {
+                self.out.peer(bytes);
+                Ok(())
+            }
+        };
+        self.settle(result);
+    }
+
+    /// Bytes from the flow.
+    pub fn handle_peer(&mut self, now_ns: u64, bytes: Bytes) {
+        self.tell_time(now_ns);
+        self.items.push(bytes);
+        while !self.out.is_cut() {
+            match self.items.poll() {
+                Ok(Some(item)) => self.handle_item(item),
+                Ok(None) => break,
+                // Not what our other half sends: what follows cannot be told apart.
+                Err(_) => self.out.cut(Reason::Halves),
+            }
+        }
+    }
+
+    /// The application sends no more.
+    pub fn handle_local_end(&mut self) {
+        self.has_local_ended = true;
+        let result = match &mut self.state {
+            State::Detecting { .. } => {
+                // What was said is all there is.
+                self.surrender(Reason::UnknownProtocol);
+                Ok(())
+            }
+            State::NearSmb(smb) => smb.handle_client_end(&mut self.out),
+            State::FarSmb(smb) => smb.handle_server_end(&mut self.out),
+            State::Waiting | State::Opaque => Ok(()),
+        };
+        self.settle(result);
+        if !matches!(self.state, State::NearSmb(_)) {
+            self.out.peer_end();
+        }
+    }
+
+    /// The flow sends no more.
+    pub fn handle_peer_end(&mut self) {
+        self.has_peer_ended = true;
+        if !self.items.is_between() {
+            return self.out.cut(Reason::Halves);
+        }
+        let result = match &mut self.state {
+            State::NearSmb(smb) => smb.handle_server_end(&mut self.out),
+            State::FarSmb(smb) => smb.handle_client_end(&mut self.out),
+            State::Detecting { .. } | State::Waiting | State::Opaque => Ok(()),
+        };
+        self.settle(result);
+        self.out.local_end();
+    }
+
+    /// The time that was asked for has come.
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        self.tell_time(now_ns);
+        let is_due = self.due_ns().is_some_and(|at| at <= now_ns);
+        match &self.state {
+            State::Detecting { .. } if is_due => self.surrender(Reason::DetectLate),
+            State::FarSmb(_) if is_due => self.out.cut(Reason::Halves),
+            _ => (),
+        }
+    }
+
+    /// What the link carries towards the other half has been measured anew.
+    pub fn handle_link(&mut self, rate_bytes_s: u64, rtt_ns: u64) {
+        let bdp_bytes = Settings::of_link(rate_bytes_s, rtt_ns).bdp_bytes;
+        if let State::FarSmb(smb) = &mut self.state {
+            smb.handle_link(bdp_bytes);
+        }
+    }
+
+    /// Whether the other half could be heard a moment ago. While it cannot, nothing is answered in its place.
+    pub fn handle_hearing(&mut self, is_heard: bool) {
+        if let State::NearSmb(smb) = &mut self.state {
+            smb.handle_hearing(is_heard, &mut self.out, &mut self.stats);
+        }
+    }
+
+    /// Stop optimising: every byte from here on passes as it is, or as good as that where the
+    /// protocol does not allow to go back (`docs/design/optimisers.md`).
+    pub fn handle_give_up(&mut self, reason: Reason) {
+        match &mut self.state {
+            State::Opaque => (),
+            State::NearSmb(smb) => smb.give_up(reason, &mut self.out),
+            State::FarSmb(smb) => {
+                let result = smb.give_up(reason, &mut self.out);
+                self.settle(result);
+            }
+            State::Detecting { .. } | State::Waiting => self.surrender(reason),
+        }
+    }
+
+    /// What is to be done next.
+    pub fn poll_output(&mut self) -> Output {
+        if let Some(output) = self.out.poll() {
+            return output;
+        }
+        self.due_ns().map_or(Output::Idle, Output::Timeout)
+    }
+
+    /// Why the flow is not optimised, if it is not.
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
+        self.out.reason()
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        match &self.state {
+            State::Detecting { due_ns, .. } => *due_ns,
+            State::FarSmb(smb) => smb.due_ns(),
+            _ => None,
+        }
+    }
+
+    fn tell_time(&mut self, now_ns: u64) {
+        if let State::FarSmb(smb) = &mut self.state {
+            smb.handle_time(now_ns);
+        }
+    }
+
+    fn handle_item(&mut self, item: Item) {
+        let result = match (&mut self.state, item) {
+            (_, Item::Opaque(reason)) => {
+                self.surrender(reason);
+                Ok(())
+            }
+            (State::Waiting, Item::Start(Protocol::Smb)) => {
+                let far = FarSmb::new(self.settings);
+                self.state = State::FarSmb(Box::new(far));
+                Ok(())
+            }
+            (State::Detecting { .. }, Item::Bytes(bytes)) => {
+                self.decide(&bytes);
+                self.out.local(bytes);
+                Ok(())
+            }
+            (State::NearSmb(smb), Item::Bytes(bytes)) => smb.handle_server(&bytes, &mut self.out),
+            (State::NearSmb(smb), Item::Message(message)) => {
+                smb.handle_message(&message, &mut self.out, &mut self.stats)
+            }
+            (State::FarSmb(smb), Item::Bytes(bytes)) => {
+                smb.handle_client(&bytes, &mut self.out, &mut self.stats)
+            }
+            (State::FarSmb(smb), Item::Message(message)) => {
+                smb.handle_message(&message, &mut self.out, &mut self.stats)
+            }
+            (State::Opaque | State::Waiting, Item::Bytes(bytes)) => {
+                self.out.local(bytes);
+                Ok(())
+            }
+            // Said before the other half knew that we gave up.
+            (State::Opaque, Item::Message(_) | Item::Start(_)) => Ok(()),
+            _ => {
+                self.out.cut(Reason::Halves);
+                Ok(())
+            }
+        };
+        self.settle(result);
+    }
+
+    /// Whether what is known of both directions tells what is spoken.
+    fn decide(&mut self, server: &[u8]) {
+        let State::Detecting { held, .. } = &mut self.state else {
+            return;
+        };
+        match detect(held, server) {
+            Verdict::More => (),
+            Verdict::Not(reason) => self.surrender(reason),
+            Verdict::Is(Protocol::Smb) => {
+                let held = held.split();
+                self.out.start(Protocol::Smb);
+                let mut near = NearSmb::new(self.settings);
+                let result = near.handle_client(&held, &mut self.out, &mut self.stats);
+                self.state = State::NearSmb(Box::new(near));
+                self.settle(result);
+            }
+        }
+    }
+
+    fn settle(&mut self, result: Result<(), Reason>) {
+        if let Err(reason) = result {
+            self.surrender(reason);
+        }
+    }
+
+    /// From here on both directions are opaque; what was held goes first.
+    fn surrender(&mut self, reason: Reason) {
+        let result = match &mut self.state {
+            State::Detecting { held, .. } => {
+                let held = held.split().freeze();
+                self.out.opaque(reason);
+                self.out.peer(held);
+                Ok(())
+            }
+            State::NearSmb(smb) => smb.surrender(&mut self.out),
+            State::FarSmb(smb) => smb.surrender(&mut self.out),
+            State::Waiting | State::Opaque => Ok(()),
+        };
+        if result.is_err() {
+            return self.out.cut(reason);
+        }
+        self.out.opaque(reason);
+        let was_near = matches!(self.state, State::NearSmb(_));
+        self.state = State::Opaque;
+        if was_near && self.has_local_ended {
+            self.out.peer_end();
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What an optimiser is told about its link and its bounds.
+
+/// Milliseconds as nanoseconds.
+const MS: u64 = 1_000_000;
+
+/// One per flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Round trip of the link.
+    pub rtt_ns: u64,
+    /// With less nothing is gained: [`Reason::NoGain`](crate::Reason::NoGain).
+    pub rtt_ns_min: u64,
+    /// What the link holds in one round trip: where reading ahead begins.
+    pub bdp_bytes: u64,
+    /// The most that is read ahead of a connection's client, all its files together.
+    pub ahead_bytes_max: u64,
+    /// How long the first bytes are waited for when some have come.
+    pub detect_ns_max: u64,
+}
+
+impl Settings {
+    /// For a link of this rate and round trip.
+    #[must_use]
+    pub fn of_link(rate_bytes_s: u64, rtt_ns: u64) -> Self {
+        let bdp_bytes = u128::from(rate_bytes_s) * u128::from(rtt_ns) / 1_000_000_000;
+        Self {
+            rtt_ns,
+            rtt_ns_min: 2 * MS,
+            bdp_bytes: u64::try_from(bdp_bytes).unwrap_or(u64::MAX),
+            ahead_bytes_max: 16 << 20,
+            detect_ns_max: 200 * MS,
+        }
+    }
+
+    /// Whether the round trip is worth the work.
+    #[must_use]
+    pub fn can_gain(&self) -> bool {
+        self.rtt_ns >= self.rtt_ns_min
+    }
+}

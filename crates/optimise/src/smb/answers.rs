@@ -1,0 +1,219 @@
+//! What the server's answers and the client's acknowledgments tell of what is open. The other part of `far`.
+
+use bytes::Bytes;
+
+use super::far::FarSmb;
+use super::files::{Files, OpenFile, Protection};
+use super::pending::{Lends, Purpose};
+use super::smb2::breaks::Break;
+use super::smb2::connect::{NegotiateResponse, SessionSetupResponse, TreeConnectResponse};
+use super::smb2::header::{Command, Header, MESSAGE_ID_NONE, messages};
+use super::smb2::open::{ATTRIBUTE_DIRECTORY, CreateRequest, CreateResponse};
+use super::smb2::transfer::{STATUS_OK, STATUS_PENDING};
+use crate::output::Outbox;
+use crate::reason::Reason;
+use crate::stats::Stats;
+
+/// What becomes of an answer of the server's.
+#[derive(Debug, Default)]
+pub(super) struct Answered {
+    /// Message id and credits, as the client is to see them.
+    pub(super) patch: Option<(u64, u16)>,
+    /// It tells of an oplock that the client did not ask for.
+    pub(super) is_lent: bool,
+    /// It is not for the client.
+    pub(super) is_ours: bool,
+}
+
+impl FarSmb {
+    /// One message of the server's: which id and credits the client is to see, and what follows from it.
+    pub(super) fn handle_answer(
+        &mut self,
+        header: &Header,
+        message: &Bytes,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> (Answered, Result<(), Reason>) {
+        if header.message_id == MESSAGE_ID_NONE {
+            let is_ours = self.handle_break(message, out, stats);
+            let answered = Answered {
+                is_ours,
+                ..Answered::default()
+            };
+            return (answered, Ok(()));
+        }
+        let is_last = header.status != STATUS_PENDING;
+        let is_alone = header.credits == 0 && is_last;
+        let removed = is_last
+            .then(|| self.pending.remove(header.message_id))
+            .flatten();
+        let is_alone = is_alone && !self.pending.has_clients();
+        let mut request = removed;
+        let Some(request) = request
+            .as_mut()
+            .or_else(|| self.pending.get(header.message_id))
+        else {
+            // The answer to a NEGOTIATE of SMB1, or to nothing.
+            return (Answered::default(), self.handle_negotiated(header, message));
+        };
+        let asked = &mut request.asked;
+        let credits = self.credits.handle_grant(header.credits, asked, is_alone);
+        let mut answered = Answered {
+            patch: Some((request.client_id, credits)),
+            ..Answered::default()
+        };
+        if !is_last {
+            return (answered, Ok(()));
+        }
+        let purpose = std::mem::replace(&mut request.purpose, Purpose::Pass);
+        let command = request.command;
+        answered.is_lent =
+            matches!(purpose, Purpose::Create(_, Lends::Exclusive)) && header.status == STATUS_OK;
+        (
+            answered,
+            self.conclude(command, purpose, header, message, out),
+        )
+    }
+
+    fn handle_negotiated(&mut self, header: &Header, message: &[u8]) -> Result<(), Reason> {
+        if header.command != Command::Negotiate || header.status != STATUS_OK {
+            return Ok(());
+        }
+        let response = NegotiateResponse::parse(message).map_err(|_| Reason::SmbMalformed)?;
+        self.connection.handle_negotiated(&response)
+    }
+
+    /// A request of the client's is answered.
+    fn conclude(
+        &mut self,
+        command: Command,
+        purpose: Purpose,
+        header: &Header,
+        message: &Bytes,
+        out: &mut Outbox,
+    ) -> Result<(), Reason> {
+        let session = header.session;
+        match (command, purpose, header.tree()) {
+            (Command::Logoff, ..) => {
+                self.connection.handle_session_end(session);
+                self.lent.handle_gone(session, None);
+            }
+            (_, Purpose::Close(file), _) => self.lent.handle_closed(file),
+            (Command::TreeDisconnect, _, Some(tree)) => {
+                self.lent.handle_gone(session, Some(tree));
+                self.connection.handle_tree_end(session, tree);
+            }
+            _ if header.status != STATUS_OK => (),
+            (Command::Negotiate, ..) => return self.handle_negotiated(header, message),
+            (_, Purpose::Session(setup), _) => {
+                let response = SessionSetupResponse::parse(message);
+                let response = response.map_err(|_| Reason::SmbMalformed)?;
+                return self.connection.handle_session(session, &setup, &response);
+            }
+            (Command::TreeConnect, _, Some(tree)) => {
+                let response = TreeConnectResponse::parse(message);
+                let response = response.map_err(|_| Reason::SmbMalformed)?;
+                return self.connection.handle_tree(session, tree, &response);
+            }
+            (_, Purpose::Create(asked, lends), Some(tree)) => {
+                self.handle_opened((session, tree), &asked, lends, message);
+            }
+            (_, Purpose::Read(read, changes), _) => {
+                self.handle_passed_read(&read, changes, message, out);
+            }
+            _ => (),
+        }
+        Ok(())
+    }
+
+    fn handle_opened(
+        &mut self,
+        (session, tree): (u64, u32),
+        asked: &CreateRequest,
+        lends: Lends,
+        message: &[u8],
+    ) {
+        let Ok(response) = CreateResponse::parse(message) else {
+            return;
+        };
+        let file = response.file;
+        let is_protected = match lends {
+            Lends::Exclusive => self
+                .lent
+                .handle_granted(file, session, tree, response.oplock),
+            Lends::Nothing => true,
+        };
+        let protection = match is_protected {
+            true => Protection::of(asked, &response),
+            false => Protection::none(),
+        };
+        let is_directory = response.facts.attributes & ATTRIBUTE_DIRECTORY != 0;
+        if is_directory || !self.connection.is_disk(session, tree) {
+            return;
+        }
+        let opened = OpenFile {
+            session,
+            tree,
+            size_bytes: response.facts.size_bytes,
+            protection,
+            next_offset: 0,
+            reads_in_row: 0,
+            read_bytes: 0,
+            was_ahead: false,
+            is_broken: false,
+            run: None,
+        };
+        self.files.insert(response.file, opened);
+    }
+
+    /// What was read ahead is dropped at the near half before the break reaches it (MS-SMB2 3.2.5.19). Whether it is a
+    /// break of an oplock that is ours.
+    fn handle_break(&mut self, message: &[u8], out: &mut Outbox, stats: &mut Stats) -> bool {
+        stats.breaks += 1;
+        let is_known = match Break::parse(message) {
+            Ok(Break::Oplock(told)) if self.lent.has(told.file) => {
+                self.handle_recalled(told.file, out, stats);
+                return true;
+            }
+            Ok(Break::Oplock(told)) => {
+                self.end_runs(|id, _| id == told.file, out, stats);
+                self.files.handle_oplock(told.file, told.oplock)
+            }
+            Ok(Break::Lease(told)) => {
+                self.end_runs(|_, file| Files::has_lease(file, &told.key), out, stats);
+                self.files.handle_lease(&told.key, told.state)
+            }
+            _ => false,
+        };
+        if !is_known {
+            self.end_runs(|_, _| true, out, stats);
+        }
+        false
+    }
+
+    /// The client may give up more of an oplock or lease than was taken (MS-SMB2 3.3.5.22).
+    pub(super) fn handle_acknowledged(
+        &mut self,
+        packet: &[u8],
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) {
+        for (start, end) in messages(packet).unwrap_or_default() {
+            let message = packet.get(start..end).unwrap_or_default();
+            let command = Header::parse(message).map(|header| header.command);
+            if command != Ok(Command::OplockBreak) {
+                continue;
+            }
+            match Break::parse(message) {
+                Ok(Break::Oplock(left)) => {
+                    self.files.handle_oplock(left.file, left.oplock);
+                }
+                Ok(Break::LeaseAcknowledgment(left)) => {
+                    self.files.handle_lease(&left.key, left.state);
+                }
+                _ => (),
+            }
+            self.end_runs(|_, file| !file.protection.protects(), out, stats);
+        }
+    }
+}

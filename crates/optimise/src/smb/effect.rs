@@ -1,0 +1,105 @@
+//! What a client's messages mean for what was read ahead. Both halves ask, and see the same.
+
+use super::bytes_le::Reader;
+use super::smb2::header::{Command, HEADER_BYTES, Header, messages};
+use super::smb2::open::{CloseRequest, CreateRequest, FileId};
+use super::smb2::transfer::WriteRequest;
+
+/// FILE_SUPERSEDE, FILE_OVERWRITE, FILE_OVERWRITE_IF: what was in the file is gone.
+const DISPOSITIONS_THAT_CHANGE: [u32; 3] = [0, 4, 5];
+/// FSCTL_PIPE_TRANSCEIVE, FSCTL_DFS_GET_REFERRALS, FSCTL_VALIDATE_NEGOTIATE_INFO,
+/// FSCTL_QUERY_NETWORK_INTERFACE_INFO, FSCTL_SRV_REQUEST_RESUME_KEY, FSCTL_CREATE_OR_GET_OBJECT_ID:
+/// the controls that change no file's bytes (MS-SMB2 2.2.31, MS-FSCC 2.3).
+const CONTROLS_THAT_ONLY_ASK: [u32; 6] = [
+    0x0011_c017,
+    0x0006_0194,
+    0x0014_0204,
+    0x0014_01fc,
+    0x0014_0078,
+    0x0009_00c0,
+];
+
+/// What a message does to files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Bytes of this open file change, or of one that is not known; whoever else has it open may notice.
+    Changes(Option<FileId>),
+    /// Nobody reads through this open file any more.
+    Closes(FileId),
+    /// A session or share comes or goes.
+    Everything,
+}
+
+/// The effects of a packet's messages, in their order. What cannot be read has every effect.
+#[must_use]
+pub fn effects(packet: &[u8]) -> Vec<Effect> {
+    let Ok(places) = messages(packet) else {
+        return vec![Effect::Everything];
+    };
+    let mut last_file = None;
+    let mut found = Vec::new();
+    for (start, end) in places {
+        let message = packet.get(start..end).unwrap_or_default();
+        let Ok(header) = Header::parse(message) else {
+            continue;
+        };
+        let file = file_of(header.command, message).filter(|file| *file != FileId::RELATED);
+        last_file = file.or(last_file);
+        found.extend(effect(header.command, message, last_file));
+    }
+    found
+}
+
+fn effect(command: Command, message: &[u8], file: Option<FileId>) -> Option<Effect> {
+    match command {
+        Command::Write | Command::SetInfo | Command::Lock => Some(Effect::Changes(file)),
+        Command::Ioctl => may_change(message).then_some(Effect::Changes(file)),
+        Command::Create => {
+            let create = CreateRequest::parse(message);
+            let is_harmless =
+                create.is_ok_and(|create| !DISPOSITIONS_THAT_CHANGE.contains(&create.disposition));
+            (!is_harmless).then_some(Effect::Changes(None))
+        }
+        Command::Close => file.map(Effect::Closes),
+        Command::Negotiate
+        | Command::SessionSetup
+        | Command::Logoff
+        | Command::TreeConnect
+        | Command::TreeDisconnect
+        | Command::Other(_) => Some(Effect::Everything),
+        Command::Read
+        | Command::Flush
+        | Command::Cancel
+        | Command::Echo
+        | Command::QueryDirectory
+        | Command::ChangeNotify
+        | Command::QueryInfo
+        | Command::OplockBreak => None,
+    }
+}
+
+/// MS-SMB2 2.2.31: the control's code is in the second field.
+fn may_change(message: &[u8]) -> bool {
+    let code = Reader::new(message, HEADER_BYTES + 4).u32();
+    !code.is_ok_and(|code| CONTROLS_THAT_ONLY_ASK.contains(&code))
+}
+
+/// The file a request is about, where the place it is in is known.
+fn file_of(command: Command, message: &[u8]) -> Option<FileId> {
+    let at = |offset: usize| {
+        let mut reader = Reader::new(message, HEADER_BYTES + offset);
+        let (persistent, volatile) = (reader.u64().ok()?, reader.u64().ok()?);
+        Some(FileId {
+            persistent,
+            volatile,
+        })
+    };
+    match command {
+        Command::Write => WriteRequest::file_of(message).ok(),
+        Command::Close => Some(CloseRequest::parse(message).ok()?.file),
+        // MS-SMB2 2.2.19, 2.2.39, 2.2.26, 2.2.31, 2.2.17.
+        Command::Read | Command::SetInfo => at(16),
+        Command::Lock | Command::Ioctl | Command::Flush => at(8),
+        _ => None,
+    }
+}

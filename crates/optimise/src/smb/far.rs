@@ -1,0 +1,431 @@
+//! The half that faces the server: passes messages on, with other ids and credits where it must, and follows what is open.
+//! What answers tell is in `answers`, what is read ahead is decided in `reading`, what protects it is `lent`.
+//!
+//! Until the first run or loan every message passes with the client's ids, so that everything can still go opaque. From then on
+//! ids are ours, and what cannot be renumbered (signed, encrypted, malformed) ends the connection.
+
+use bytes::{Bytes, BytesMut};
+
+use super::connection::Connection;
+use super::credits::{Asked, Credits};
+use super::effect::{Effect, effects};
+use super::files::{Files, OpenFile};
+use super::ids::Ids;
+use super::lent::Lent;
+use super::message::Message;
+use super::near::readable;
+use super::netbios::{PREFIX_BYTES, Packets, Piece};
+use super::pending::{Lends, Pending, Purpose, Request};
+use super::smb2::connect::{NegotiateRequest, SessionSetupRequest};
+use super::smb2::header::{
+    Command, Header, MARK_COMPRESSED, MARK_ENCRYPTED, MARK_SMB1, messages, set_credits,
+    set_message_id,
+};
+use super::smb2::open::{
+    CloseRequest, CreateRequest, OPLOCK_EXCLUSIVE, OPLOCK_NONE, set_oplock_asked,
+    set_oplock_granted,
+};
+use super::smb2::transfer::ReadRequest;
+use super::window::Window;
+use crate::output::Outbox;
+use crate::reason::Reason;
+use crate::settings::Settings;
+use crate::stats::Stats;
+
+/// See the module.
+#[derive(Debug)]
+pub struct FarSmb {
+    client: Packets,
+    server: Packets,
+    pub(super) connection: Connection,
+    pub(super) ids: Ids,
+    pub(super) credits: Credits,
+    pub(super) pending: Pending,
+    pub(super) files: Files,
+    pub(super) lent: Lent,
+    pub(super) window: Window,
+    pub(super) ahead_bytes_max: u64,
+    pub(super) next_run: u32,
+    /// The client's messages that may have changed something; counted as the near half does.
+    pub(super) changes: u32,
+    /// Nothing is read ahead any more.
+    pub(super) is_quiet: bool,
+    pub(super) now_ns: u64,
+}
+
+impl FarSmb {
+    /// For a connection of which nothing has passed.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            client: Packets::default(),
+            server: Packets::default(),
+            connection: Connection::default(),
+            ids: Ids::new(),
+            credits: Credits::new(),
+            pending: Pending::default(),
+            files: Files::default(),
+            lent: Lent::default(),
+            window: Window::new(&settings),
+            ahead_bytes_max: settings.ahead_bytes_max,
+            next_run: 1,
+            changes: 0,
+            is_quiet: false,
+            now_ns: 0,
+        }
+    }
+
+    /// The time that holds until it is told again.
+    pub(crate) fn handle_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// The link turned out to hold so much in one round trip.
+    pub(crate) fn handle_link(&mut self, bdp_bytes: u64) {
+        self.window.handle_link(bdp_bytes);
+    }
+
+    /// When the near half should have answered.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        self.lent.due_ns()
+    }
+
+    pub(crate) fn handle_client(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
+        self.client.push(bytes);
+        loop {
+            match self.client.poll().map_err(|_| Reason::SmbMalformed)? {
+                None => return Ok(()),
+                Some(Piece::Service(bytes) | Piece::Rest(bytes)) => out.local(bytes),
+                Some(Piece::Beginning(packet) | Piece::Message(packet)) => {
+                    self.handle_request(packet, out, stats)?;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn handle_server(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
+        self.server.push(bytes);
+        loop {
+            match self.server.poll().map_err(|_| Reason::SmbMalformed)? {
+                None => return Ok(()),
+                Some(Piece::Service(bytes) | Piece::Rest(bytes)) => out.peer(bytes),
+                Some(Piece::Beginning(packet) | Piece::Message(packet)) => {
+                    self.handle_response(packet, out, stats)?;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn handle_client_end(&mut self, out: &mut Outbox) -> Result<(), Reason> {
+        self.is_quiet = true;
+        out.local(self.client.take_held());
+        Ok(())
+    }
+
+    pub(crate) fn handle_server_end(&mut self, out: &mut Outbox) -> Result<(), Reason> {
+        self.is_quiet = true;
+        out.peer(self.server.take_held());
+        Ok(())
+    }
+
+    pub(crate) fn handle_message(
+        &mut self,
+        payload: &Bytes,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
+        match Message::decode(payload).map_err(|_| Reason::Halves)? {
+            Message::Used { run, upto } => {
+                self.handle_used(run, upto, out, stats);
+                Ok(())
+            }
+            Message::Want { run, upto } => {
+                self.handle_want(run, upto, out, stats);
+                Ok(())
+            }
+            Message::Refused { run } => {
+                self.handle_refused(run, out, stats);
+                Ok(())
+            }
+            Message::Stop { reason } => self.stop(reason, out, stats),
+            Message::Fenced { number } => {
+                self.handle_fenced(number, out);
+                Ok(())
+            }
+            _ => Err(Reason::Halves),
+        }
+    }
+
+    pub(crate) fn give_up(&mut self, reason: Reason, out: &mut Outbox) -> Result<(), Reason> {
+        self.stop(reason, out, &mut Stats::default())
+    }
+
+    /// Hands over what is held, if messages could pass as they are.
+    pub(crate) fn surrender(&mut self, out: &mut Outbox) -> Result<(), Reason> {
+        if !self.ids.is_clients() {
+            return Err(Reason::Halves);
+        }
+        out.local(self.client.take_held());
+        out.peer(self.server.take_held());
+        Ok(())
+    }
+
+    /// Nothing more is read ahead; opaque, if that is possible.
+    fn stop(&mut self, reason: Reason, out: &mut Outbox, stats: &mut Stats) -> Result<(), Reason> {
+        if self.ids.is_clients() {
+            return Err(reason);
+        }
+        self.is_quiet = true;
+        self.end_runs(|_, _| true, out, stats);
+        out.message(Message::Quiet { reason }.encode());
+        out.gave_up(reason);
+        Ok(())
+    }
+
+    fn handle_request(
+        &mut self,
+        packet: Bytes,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
+        let message = packet.slice(PREFIX_BYTES..);
+        if let Some(reason) = unreadable(&message) {
+            out.local(packet);
+            return Err(reason);
+        }
+        if message.starts_with(&MARK_SMB1) {
+            out.local(packet);
+            return self.handle_smb1_request();
+        }
+        let is_known = messages(&message).is_ok();
+        let found = effects(&message);
+        let is_change = found
+            .iter()
+            .any(|effect| !matches!(effect, Effect::Closes(_)));
+        for effect in found {
+            self.handle_effect(effect, out, stats);
+        }
+        self.handle_acknowledged(&message, out, stats);
+        let read = readable(&packet);
+        if let Some((header, read)) = &read
+            && self.is_covered(header, read, out, stats)
+        {
+            let yours = Message::Yours { packet };
+            out.message(yours.encode());
+            return Ok(());
+        }
+        let passed = match is_known {
+            true => self.pass(packet, is_change, out),
+            false => {
+                out.local(packet);
+                Err(Reason::SmbMalformed)
+            }
+        };
+        if let Some((header, read)) = read {
+            self.consider(&header, &read, out, stats);
+        }
+        passed
+    }
+
+    /// A client that speaks SMB1 first asks for SMB2 in its dialects (MS-SMB2 3.2.4.2.2.1); whether it gets it,
+    /// the answer tells.
+    fn handle_smb1_request(&mut self) -> Result<(), Reason> {
+        if !self.ids.is_clients() {
+            return Err(Reason::SmbMalformed);
+        }
+        let negotiate = Header::request(Command::Negotiate, 0, 0, 0);
+        self.credits.handle_request(1);
+        self.ids.assign(&negotiate).map_err(|_| Reason::SmbFull)?;
+        Ok(())
+    }
+
+    /// Passes requests on, renumbered.
+    fn pass(&mut self, packet: Bytes, is_change: bool, out: &mut Outbox) -> Result<(), Reason> {
+        let places = messages(packet.get(PREFIX_BYTES..).unwrap_or_default());
+        let places = places.map_err(|_| Reason::SmbMalformed)?;
+        let mut edited = BytesMut::from(&*packet);
+        let mut result = Ok(());
+        for (start, end) in &places {
+            let message = packet.slice(PREFIX_BYTES + start..PREFIX_BYTES + end);
+            let header = Header::parse(&message).map_err(|_| Reason::SmbMalformed)?;
+            if header.is_signed() && !self.may_be_signed(&header) {
+                result = Err(Reason::SmbSigned);
+            }
+            let at = PREFIX_BYTES + start;
+            if header.command == Command::Cancel {
+                match self.pending.id_of(&header) {
+                    Some(id) => set_message_id(&mut edited, at, id),
+                    // What it would cancel is answered; with its id it would cancel another request.
+                    None if !self.ids.is_clients() && header.tree().is_some() => return result,
+                    None => (),
+                }
+                continue;
+            }
+            let purpose = self.purpose(&header, &message);
+            if matches!(purpose, Purpose::Create(_, Lends::Exclusive)) {
+                set_oplock_asked(&mut edited, at, OPLOCK_EXCLUSIVE);
+            }
+            let id = self.ids.assign(&header).map_err(|_| Reason::SmbFull)?;
+            let asked = self.ask(&header, places.len());
+            let request = Request {
+                client_id: header.message_id,
+                command: header.command,
+                asked,
+                is_change,
+                purpose,
+            };
+            self.pending
+                .insert(id, request)
+                .map_err(|_| Reason::SmbFull)?;
+            if id != header.message_id {
+                set_message_id(&mut edited, at, id);
+            }
+            if asked.by_us > 0 {
+                set_credits(&mut edited, at, asked.by_client.saturating_add(asked.by_us));
+            }
+        }
+        out.local(edited.freeze());
+        result
+    }
+
+    /// A session may be set up with signed messages as long as they pass as they are.
+    fn may_be_signed(&self, header: &Header) -> bool {
+        self.ids.is_clients() && header.command == Command::SessionSetup
+    }
+
+    fn ask(&mut self, header: &Header, messages: usize) -> Asked {
+        self.credits.handle_request(header.ids_taken());
+        let by_client = header.credits;
+        let may_alter = self.connection.may_alter(header.session)
+            && messages == 1
+            && !header.is_signed()
+            && header.command != Command::SessionSetup
+            && !self.is_quiet;
+        match may_alter {
+            true => self.credits.ask(by_client, self.window.credits()),
+            false => Asked {
+                by_client,
+                by_us: 0,
+                is_shared: false,
+            },
+        }
+    }
+
+    fn purpose(&mut self, header: &Header, message: &[u8]) -> Purpose {
+        match header.command {
+            Command::Negotiate => {
+                if let Ok(negotiate) = NegotiateRequest::parse(message) {
+                    self.connection.handle_negotiate(&negotiate);
+                }
+                Purpose::Pass
+            }
+            Command::SessionSetup => SessionSetupRequest::parse(message)
+                .map_or(Purpose::Pass, |setup| Purpose::Session(Box::new(setup))),
+            Command::Create => CreateRequest::parse(message)
+                .map_or(Purpose::Pass, |create| self.opens(header, create)),
+            Command::Close => CloseRequest::parse(message)
+                .map_or(Purpose::Pass, |close| Purpose::Close(close.file)),
+            Command::Read => ReadRequest::parse(message)
+                .map_or(Purpose::Pass, |read| Purpose::Read(read, self.changes)),
+            _ => Purpose::Pass,
+        }
+    }
+
+    fn opens(&mut self, header: &Header, create: CreateRequest) -> Purpose {
+        let lends = match self.may_lend(header, &create) && self.ids.begin() {
+            true => Lends::Exclusive,
+            false => Lends::Nothing,
+        };
+        Purpose::Create(Box::new(create), lends)
+    }
+
+    fn handle_effect(&mut self, effect: Effect, out: &mut Outbox, stats: &mut Stats) {
+        match effect {
+            Effect::Closes(id) => {
+                self.end_runs(|other, _| other == id, out, stats);
+                self.files.remove(id);
+                self.lent.handle_closing(id);
+            }
+            Effect::Changes(changed) => {
+                self.changes = self.changes.wrapping_add(1);
+                let is_safe =
+                    |id, file: &OpenFile| file.protection.is_firm() && Some(id) != changed;
+                self.end_runs(|id, file| !is_safe(id, file), out, stats);
+            }
+            Effect::Everything => {
+                self.changes = self.changes.wrapping_add(1);
+                self.end_runs(|_, _| true, out, stats);
+            }
+        }
+    }
+
+    fn handle_response(
+        &mut self,
+        packet: Bytes,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
+        let message = packet.slice(PREFIX_BYTES..);
+        let old = message
+            .starts_with(&MARK_SMB1)
+            .then_some(Reason::SmbDialect);
+        if let Some(reason) = unreadable(&message).or(old) {
+            out.peer(packet);
+            return Err(reason);
+        }
+        let Ok(places) = messages(&message) else {
+            out.peer(packet);
+            return Err(Reason::SmbMalformed);
+        };
+        if let Ok(header) = Header::parse(&message)
+            && places.len() == 1
+            && self.pending.is_own(header.message_id)
+        {
+            return self.handle_own(&header, &message, out, stats);
+        }
+        let mut edited = BytesMut::from(&*packet);
+        let (mut result, mut is_ours) = (Ok(()), false);
+        for (start, end) in places {
+            let part = message.slice(start..end);
+            let header = Header::parse(&part).map_err(|_| Reason::SmbMalformed)?;
+            if header.is_signed() && !self.ids.is_clients() {
+                return Err(Reason::SmbSigned);
+            }
+            let at = PREFIX_BYTES + start;
+            let (answered, followed) = self.handle_answer(&header, &part, out, stats);
+            if let Some((id, credits)) = answered.patch {
+                set_message_id(&mut edited, at, id);
+                set_credits(&mut edited, at, credits);
+            }
+            if answered.is_lent {
+                set_oplock_granted(&mut edited, at, OPLOCK_NONE);
+            }
+            is_ours |= answered.is_ours;
+            result = result.and(followed);
+        }
+        if !is_ours {
+            out.peer(edited.freeze());
+        }
+        self.give_back(out);
+        result
+    }
+}
+
+/// What cannot be looked into.
+fn unreadable(message: &[u8]) -> Option<Reason> {
+    match message {
+        _ if message.starts_with(&MARK_ENCRYPTED) => Some(Reason::SmbEncrypted),
+        _ if message.starts_with(&MARK_COMPRESSED) => Some(Reason::SmbDialect),
+        _ => None,
+    }
+}

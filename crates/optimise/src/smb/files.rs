@@ -1,0 +1,181 @@
+//! Open files: what protects their bytes from others, and how they are read.
+
+use std::collections::BTreeMap;
+
+use super::ahead::Run;
+use super::smb2::open::{
+    CreateRequest, CreateResponse, FileId, LEASE_READ, Lease, OPLOCK_BATCH, OPLOCK_EXCLUSIVE,
+    OPLOCK_II, OPLOCK_LEASE, OPLOCK_NONE, SHARE_WRITE,
+};
+
+/// More than a client has open at a time; those beyond are not read ahead.
+const FILES_MAX: usize = 4096;
+
+/// What keeps others from changing a file unnoticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protection {
+    oplock: u8,
+    lease: Option<([u8; 16], u32)>,
+    are_writers_denied: bool,
+}
+
+impl Protection {
+    /// As granted (MS-SMB2 2.2.13, 2.2.14).
+    #[must_use]
+    pub fn of(asked: &CreateRequest, granted: &CreateResponse) -> Self {
+        let lease = Lease::among(&granted.contexts).filter(|_| granted.oplock == OPLOCK_LEASE);
+        Self {
+            oplock: granted.oplock,
+            lease: lease.map(|lease| (lease.key, lease.state)),
+            are_writers_denied: asked.share & SHARE_WRITE == 0,
+        }
+    }
+
+    /// Of a file that anybody may change.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            oplock: OPLOCK_NONE,
+            lease: None,
+            are_writers_denied: false,
+        }
+    }
+
+    /// Whether what was read may be kept until we hear otherwise.
+    #[must_use]
+    pub fn protects(&self) -> bool {
+        let has_oplock = [OPLOCK_II, OPLOCK_EXCLUSIVE, OPLOCK_BATCH].contains(&self.oplock);
+        let has_lease = self.lease.is_some_and(|(_, state)| state & LEASE_READ != 0);
+        self.are_writers_denied || has_oplock || has_lease
+    }
+
+    /// Whether the same client could not change it through another open file either, without a break before.
+    /// A lease belongs to all opens of its key, and a level II oplock is broken after the fact.
+    #[must_use]
+    pub fn is_firm(&self) -> bool {
+        self.are_writers_denied || [OPLOCK_EXCLUSIVE, OPLOCK_BATCH].contains(&self.oplock)
+    }
+}
+
+/// One open file.
+#[derive(Debug)]
+pub struct OpenFile {
+    /// Whose.
+    pub session: u64,
+    /// On which share.
+    pub tree: u32,
+    /// When it was opened.
+    pub size_bytes: u64,
+    /// What keeps others from changing it.
+    pub protection: Protection,
+    /// Where a read would be the next of a sequence.
+    pub next_offset: u64,
+    /// Reads of the sequence so far.
+    pub reads_in_row: u32,
+    /// How much the client asks for at once.
+    pub read_bytes: u32,
+    /// Something of it was read ahead.
+    pub was_ahead: bool,
+    /// The server failed us.
+    pub is_broken: bool,
+    /// What is read ahead.
+    pub run: Option<Run>,
+}
+
+impl OpenFile {
+    /// Whether this run is the one it has.
+    #[must_use]
+    pub fn is_running(&self, run: u32) -> bool {
+        self.run.as_ref().is_some_and(|other| other.id == run)
+    }
+
+    /// Its size and its run.
+    pub fn with_run(&mut self) -> Option<(&mut u64, &mut Run)> {
+        Some((&mut self.size_bytes, self.run.as_mut()?))
+    }
+
+    /// Somebody waits for what nobody fetches.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        let run = self.run.as_ref();
+        run.is_some_and(|run| run.to() < run.wanted && run.in_flight == 0)
+    }
+}
+
+/// The open files of a connection.
+#[derive(Debug, Default)]
+pub struct Files {
+    files: BTreeMap<FileId, OpenFile>,
+}
+
+impl Files {
+    /// A file was opened.
+    pub fn insert(&mut self, id: FileId, file: OpenFile) {
+        if self.files.len() < FILES_MAX {
+            self.files.insert(id, file);
+        }
+    }
+
+    /// A file was closed.
+    pub fn remove(&mut self, id: FileId) -> Option<OpenFile> {
+        self.files.remove(&id)
+    }
+
+    /// One of them.
+    pub fn get(&mut self, id: FileId) -> Option<&mut OpenFile> {
+        self.files.get_mut(&id)
+    }
+
+    /// The file of a run.
+    pub fn of_run(&mut self, run: u32) -> Option<(FileId, &mut OpenFile)> {
+        let mut files = self.files.iter_mut();
+        let (id, file) = files.find(|(_, file)| file.is_running(run))?;
+        Some((*id, file))
+    }
+
+    /// Ends the runs of those files for which it is asked.
+    pub fn end_runs(&mut self, ends: impl Fn(FileId, &OpenFile) -> bool) -> Vec<Run> {
+        let ended = self.files.iter_mut().filter(|(id, file)| ends(**id, file));
+        ended.filter_map(|(_, file)| file.run.take()).collect()
+    }
+
+    /// All runs.
+    pub fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.files.values().filter_map(|file| file.run.as_ref())
+    }
+
+    /// An oplock was broken: what is left of it. False if the file is not known.
+    pub fn handle_oplock(&mut self, id: FileId, oplock: u8) -> bool {
+        let Some(file) = self.files.get_mut(&id) else {
+            return false;
+        };
+        // An acknowledgment may give up more, never less.
+        let is_less = oplock < file.protection.oplock || oplock == OPLOCK_NONE;
+        if is_less {
+            file.protection.oplock = oplock;
+        }
+        true
+    }
+
+    /// A lease was broken: what is left of it. False if no file has it.
+    pub fn handle_lease(&mut self, key: &[u8; 16], left: u32) -> bool {
+        let mut is_known = false;
+        for file in self.files.values_mut() {
+            if let Some((its_key, state)) = &mut file.protection.lease
+                && its_key == key
+            {
+                *state &= left;
+                is_known = true;
+            }
+        }
+        is_known
+    }
+
+    /// Whether this file is under this lease.
+    #[must_use]
+    pub fn has_lease(file: &OpenFile, key: &[u8; 16]) -> bool {
+        file.protection
+            .lease
+            .is_some_and(|(its_key, _)| its_key == *key)
+    }
+}

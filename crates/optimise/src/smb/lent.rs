@@ -1,0 +1,199 @@
+//! Oplocks that the far half holds for clients that ask for none. The other part of `far`, beside `reading`.
+//!
+//! A client that opens a file without an oplock, and with others allowed to write, shall see their writes at once;
+//! nothing could be read ahead for it. So the far half asks for an exclusive oplock in the client's CREATE, and tells the
+//! client that it has none. The server then lets nobody else open the file before the far half has given the oplock back
+//! (MS-SMB2 3.3.4.6), and it does that only when the near half has said that it holds nothing of the file any more: what
+//! the client is given is never older than what the server would have given it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::far::FarSmb;
+use super::message::Message;
+use super::netbios::packet;
+use super::pending::{Purpose, Request};
+use super::smb2::breaks::{Break, OplockBreak};
+use super::smb2::header::{Command, Header};
+use super::smb2::open::{
+    CreateRequest, FileId, OPLOCK_EXCLUSIVE, OPLOCK_NONE, OPTIONS_ABOUT_OPLOCKS, READS, SHARE_WRITE,
+};
+use crate::output::Outbox;
+use crate::stats::Stats;
+
+/// Loans of a connection.
+const LOANS_MAX: usize = 4096;
+/// A near half that has not answered in this time is not there; a server waits 35 s (MS-SMB2 3.3.2.1).
+const FENCE_NS: u64 = 20_000_000_000;
+
+/// One oplock.
+#[derive(Debug)]
+struct Loan {
+    session: u64,
+    tree: u32,
+    /// Still exclusive: a break is to be answered.
+    is_exclusive: bool,
+    /// The client closes the file.
+    is_closing: bool,
+}
+
+/// The near half was asked whether it has dropped everything.
+#[derive(Debug)]
+struct Fence {
+    number: u32,
+    file: FileId,
+    due_ns: u64,
+}
+
+/// All of a connection.
+#[derive(Debug, Default)]
+pub struct Lent {
+    loans: BTreeMap<FileId, Loan>,
+    fences: VecDeque<Fence>,
+    next_fence: u32,
+    /// To be given back as soon as there is a credit.
+    owed: VecDeque<FileId>,
+}
+
+impl Lent {
+    /// The server granted this to a request of ours. Whether nobody else can open the file unnoticed.
+    pub fn handle_granted(&mut self, file: FileId, session: u64, tree: u32, oplock: u8) -> bool {
+        let is_exclusive = oplock == OPLOCK_EXCLUSIVE;
+        let loan = Loan {
+            session,
+            tree,
+            is_exclusive,
+            is_closing: false,
+        };
+        if oplock != OPLOCK_NONE {
+            self.loans.insert(file, loan);
+        }
+        is_exclusive
+    }
+
+    /// Whether this file's oplock is ours.
+    #[must_use]
+    pub fn has(&self, file: FileId) -> bool {
+        self.loans.contains_key(&file)
+    }
+
+    /// The client asks to close it: the server takes back the oplock with the file.
+    pub fn handle_closing(&mut self, file: FileId) {
+        if let Some(loan) = self.loans.get_mut(&file) {
+            loan.is_closing = true;
+        }
+    }
+
+    /// The file is closed.
+    pub fn handle_closed(&mut self, file: FileId) {
+        self.loans.remove(&file);
+    }
+
+    /// A session, or one of its shares, is gone with its files.
+    pub fn handle_gone(&mut self, session: u64, tree: Option<u32>) {
+        let is_gone =
+            |loan: &Loan| loan.session == session && tree.is_none_or(|tree| loan.tree == tree);
+        self.loans.retain(|_, loan| !is_gone(loan));
+    }
+
+    /// When an answer of the near half is due.
+    #[must_use]
+    pub fn due_ns(&self) -> Option<u64> {
+        self.fences.front().map(|fence| fence.due_ns)
+    }
+
+    fn next_owed(&mut self) -> Option<(FileId, u64, u32)> {
+        while let Some(file) = self.owed.front().copied() {
+            match self.loans.get(&file).filter(|loan| !loan.is_closing) {
+                Some(loan) => return Some((file, loan.session, loan.tree)),
+                None => drop(self.owed.pop_front()),
+            }
+        }
+        None
+    }
+}
+
+impl FarSmb {
+    /// Whether to ask for an oplock in this request. From then on its connection cannot go opaque: breaks would reach a
+    /// client that knows nothing of them.
+    pub(super) fn may_lend(&self, header: &Header, create: &CreateRequest) -> bool {
+        let is_plain = !header.is_signed() && !header.is_related() && header.next_bytes == 0;
+        let is_disk = header
+            .tree()
+            .is_some_and(|tree| self.connection.is_disk(header.session, tree));
+        let is_unprotected = create.oplock == OPLOCK_NONE && create.share & SHARE_WRITE != 0;
+        let reads = create.access & READS != 0 && create.options & OPTIONS_ABOUT_OPLOCKS == 0;
+        let has_room = self.lent.loans.len() < LOANS_MAX && self.credits.spare() > 0;
+        is_plain && is_disk && is_unprotected && reads && has_room && !self.is_quiet
+    }
+
+    /// The server wants an oplock back. Somebody waits for it to be given.
+    pub(super) fn handle_recalled(&mut self, file: FileId, out: &mut Outbox, stats: &mut Stats) {
+        self.end_runs(|id, _| id == file, out, stats);
+        self.files.handle_oplock(file, OPLOCK_NONE);
+        let Some(loan) = self.lent.loans.get_mut(&file) else {
+            return;
+        };
+        if !std::mem::take(&mut loan.is_exclusive) {
+            return;
+        }
+        if self.files.get(file).is_some_and(|file| file.was_ahead) {
+            let number = self.lent.next_fence;
+            self.lent.next_fence = number.wrapping_add(1);
+            let due_ns = self.now_ns.saturating_add(FENCE_NS);
+            self.lent.fences.push_back(Fence {
+                number,
+                file,
+                due_ns,
+            });
+            out.message(Message::Fence { number }.encode());
+        } else {
+            self.lent.owed.push_back(file);
+            self.give_back(out);
+        }
+    }
+
+    /// The near half has dropped everything that it was told to drop before it was asked.
+    pub(super) fn handle_fenced(&mut self, number: u32, out: &mut Outbox) {
+        let is_first = self
+            .lent
+            .fences
+            .front()
+            .is_some_and(|fence| fence.number == number);
+        let fence = is_first.then(|| self.lent.fences.pop_front()).flatten();
+        if let Some(fence) = fence {
+            self.lent.owed.push_back(fence.file);
+            self.give_back(out);
+        }
+    }
+
+    /// Gives back what can be given back (MS-SMB2 2.2.24.1).
+    pub(super) fn give_back(&mut self, out: &mut Outbox) {
+        while let Some((file, session, tree)) = self.lent.next_owed() {
+            if !self.credits.spend(1) {
+                return;
+            }
+            self.lent.owed.pop_front();
+            let message_id = self.ids.take(1);
+            let asked = self.credits.ask(1, self.window.credits());
+            let header = Header {
+                credit_charge: self.connection.charge(),
+                credits: asked.by_client.saturating_add(asked.by_us),
+                ..Header::request(Command::OplockBreak, message_id, session, tree)
+            };
+            let mut message = Vec::new();
+            header.emit(&mut message);
+            let oplock = OPLOCK_NONE;
+            Break::Oplock(OplockBreak { oplock, file }).emit(&mut message);
+            out.local(packet(&message));
+            let request = Request {
+                client_id: message_id,
+                command: Command::OplockBreak,
+                asked,
+                is_change: false,
+                purpose: Purpose::OwnBreak,
+            };
+            // Bounded by the credits that were spent.
+            let _ = self.pending.insert(message_id, request);
+        }
+    }
+}

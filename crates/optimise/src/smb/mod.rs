@@ -1,0 +1,61 @@
+//! SMB: files on a server. The wire formats, and the two halves that read ahead.
+//!
+//! | file | what |
+//! |---|---|
+//! | `netbios` | packets under every dialect |
+//! | `smb2/` | messages; they decide nothing |
+//! | `effect` | what a client's message means for what was read ahead |
+//! | `message` | what the halves tell each other |
+//! | `near`, `kept` | answers the client from what was read ahead |
+//! | `far`, `answers`, `pending`, `connection`, `files` | passes messages on, translated where need be, and follows what is open |
+//! | `reading`, `ahead` | decides what to read ahead next to the server |
+//! | `lent` | the oplocks that protect what is read ahead for clients that ask for none |
+//! | `ids`, `credits`, `window` | message ids, credits, how far ahead |
+
+mod ahead;
+mod answers;
+mod bytes_le;
+mod connection;
+mod credits;
+mod effect;
+mod error;
+mod far;
+mod files;
+mod ids;
+mod kept;
+mod lent;
+mod message;
+mod near;
+pub mod netbios;
+mod pending;
+mod reading;
+pub mod smb2;
+mod window;
+
+pub use error::WireError;
+pub use far::FarSmb;
+pub use near::NearSmb;
+
+/// Whether a client that begins like this speaks SMB; `None` while it is too early to tell.
+#[must_use]
+pub fn looks_like(client: &[u8]) -> Option<bool> {
+    const SESSION_REQUEST: u8 = 0x81;
+    let kind = *client.first()?;
+    if kind == SESSION_REQUEST {
+        // RFC 1002 4.3.2: two encoded names of 34 bytes. It is followed by SMB.
+        let is_whole = client.len() >= netbios::PREFIX_BYTES;
+        return is_whole.then(|| client.starts_with(&[SESSION_REQUEST, 0, 0, 68]));
+    }
+    if kind != 0 {
+        return Some(false);
+    }
+    // The length is no mark: what follows it is.
+    let mark = client.get(netbios::PREFIX_BYTES..)?;
+    let marks = [smb2::header::MARK, smb2::header::MARK_SMB1];
+    let fits = |known: &[u8; 4]| mark.iter().zip(known).all(|(seen, wanted)| seen == wanted);
+    match (marks.iter().any(fits), mark.len() >= 4) {
+        (false, _) => Some(false),
+        (true, true) => Some(true),
+        (true, false) => None,
+    }
+}

@@ -1,0 +1,451 @@
+//! The half that faces the client: answers reads out of what the far half has read ahead, and passes everything else.
+//!
+//! It decides nothing about files. What it must see by itself is what the client does to them: a run ends here the
+//! moment a message passes that may change what it holds.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::effect::{Effect, effects};
+use super::kept::{Answer, Kept};
+use super::message::{Ahead, Message};
+use super::netbios::{PREFIX_BYTES, Packets, Piece, prefix};
+use super::smb2::header::{Command, Header, MARK_COMPRESSED, MARK_ENCRYPTED, MARK_SMB1, messages};
+use super::smb2::transfer::{
+    ErrorResponse, ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK,
+};
+use crate::output::Outbox;
+use crate::reason::Reason;
+use crate::settings::Settings;
+use crate::stats::Stats;
+
+/// Reads that wait for what is on its way; a client with more outstanding has the others passed on.
+const WAITING_MAX: usize = 512;
+/// A request to read is shorter; a longer one is padded, and not worth keeping.
+const READ_PACKET_BYTES_MAX: usize = 256;
+
+/// See the module.
+#[derive(Debug)]
+pub struct NearSmb {
+    ahead_bytes_max: u64,
+    packets: Packets,
+    runs: BTreeMap<u32, Kept>,
+    waiting: VecDeque<Bytes>,
+    /// The far half could be heard a moment ago: what it has not broken is whole.
+    is_heard: bool,
+    /// Messages that may have changed something.
+    changes: u32,
+    server: Boundary,
+    /// Answers that wait until the server's packet is whole.
+    answers: VecDeque<Bytes>,
+    is_stopped: bool,
+    has_client_ended: bool,
+}
+
+impl NearSmb {
+    /// For a connection of which nothing has passed.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            ahead_bytes_max: settings.ahead_bytes_max,
+            packets: Packets::default(),
+            runs: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            is_heard: true,
+            changes: 0,
+            server: Boundary::default(),
+            answers: VecDeque::new(),
+            is_stopped: false,
+            has_client_ended: false,
+        }
+    }
+
+    pub(crate) fn handle_client(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
+        self.packets.push(bytes);
+        loop {
+            let piece = self.packets.poll().map_err(|_| Reason::SmbMalformed)?;
+            match piece {
+                None => return Ok(()),
+                Some(Piece::Service(bytes) | Piece::Rest(bytes)) => out.peer(bytes),
+                Some(Piece::Beginning(packet)) => self.pass(packet, out)?,
+                Some(Piece::Message(packet)) => match readable(&packet) {
+                    Some((header, read)) => self.handle_read(packet, &header, &read, out, stats),
+                    None => self.pass(packet, out)?,
+                },
+            }
+        }
+    }
+
+    pub(crate) fn handle_client_end(&mut self, out: &mut Outbox) -> Result<(), Reason> {
+        for packet in std::mem::take(&mut self.waiting) {
+            out.peer(packet);
+        }
+        self.has_client_ended = true;
+        out.peer(self.packets.take_held());
+        out.peer_end();
+        Ok(())
+    }
+
+    /// Bytes of the server. They are the client's as they are.
+    pub(crate) fn handle_server(&mut self, bytes: &[u8], out: &mut Outbox) -> Result<(), Reason> {
+        out.local(Bytes::copy_from_slice(bytes));
+        self.server.pass(bytes).map_err(|()| Reason::SmbMalformed)?;
+        self.answer(out);
+        Ok(())
+    }
+
+    pub(crate) fn handle_server_end(&mut self, _out: &mut Outbox) -> Result<(), Reason> {
+        self.runs.clear();
+        self.waiting.clear();
+        Ok(())
+    }
+
+    pub(crate) fn handle_message(
+        &mut self,
+        payload: &Bytes,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
+        match Message::decode(payload).map_err(|_| Reason::Halves)? {
+            Message::Ahead(ahead) => self.handle_ahead(ahead, out),
+            Message::More { run, to } => {
+                if let Some(kept) = self.runs.get_mut(&run) {
+                    kept.handle_more(to);
+                }
+            }
+            Message::Data { run, offset, bytes } => {
+                self.handle_data(run, offset, bytes, out, stats)
+            }
+            Message::End { run, offset } => {
+                if let Some(kept) = self.runs.get_mut(&run) {
+                    kept.handle_end(offset);
+                }
+                self.look_again(out, stats);
+            }
+            Message::Drop { run } => {
+                if self.runs.remove(&run).is_some() {
+                    self.pass_waiting(out);
+                }
+            }
+            Message::Yours { packet } => self.handle_yours(packet, out, stats)?,
+            Message::Quiet { reason } => out.gave_up(reason),
+            Message::Fence { number } => out.message(Message::Fenced { number }.encode()),
+            Message::Used { .. }
+            | Message::Refused { .. }
+            | Message::Want { .. }
+            | Message::Stop { .. }
+            | Message::Fenced { .. } => return Err(Reason::Halves),
+        }
+        Ok(())
+    }
+
+    /// Whether the other half can be heard at present.
+    pub(crate) fn handle_hearing(&mut self, is_heard: bool, out: &mut Outbox, stats: &mut Stats) {
+        let is_back = is_heard && !std::mem::replace(&mut self.is_heard, is_heard);
+        if is_back {
+            self.look_again(out, stats);
+        }
+    }
+
+    /// Reading ahead stops; it is the far half that knows what else can stop.
+    pub(crate) fn give_up(&mut self, reason: Reason, out: &mut Outbox) {
+        if !self.is_stopped {
+            self.is_stopped = true;
+            out.message(Message::Stop { reason }.encode());
+        }
+    }
+
+    /// Hands over what is held.
+    pub(crate) fn surrender(&mut self, out: &mut Outbox) -> Result<(), Reason> {
+        self.runs.clear();
+        self.pass_waiting(out);
+        out.peer(self.packets.take_held());
+        Ok(())
+    }
+
+    fn handle_ahead(&mut self, ahead: Ahead, out: &mut Outbox) {
+        // A change passed that the far half had not seen when it decided to read.
+        if ahead.changes == self.changes {
+            self.runs.insert(ahead.run, Kept::new(ahead));
+        } else {
+            out.message(Message::Refused { run: ahead.run }.encode());
+        }
+    }
+
+    fn handle_data(
+        &mut self,
+        run: u32,
+        offset: u64,
+        bytes: Bytes,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) {
+        let kept_bytes: u64 = self.runs.values().map(Kept::kept_bytes).sum();
+        let Some(kept) = self.runs.get_mut(&run) else {
+            return;
+        };
+        if kept_bytes + bytes.len() as u64 > self.ahead_bytes_max {
+            return self.refuse(run, out);
+        }
+        kept.handle_data(offset, bytes);
+        self.look_again(out, stats);
+    }
+
+    /// The far half has not passed a request on, because a run covers it.
+    fn handle_yours(
+        &mut self,
+        packet: Bytes,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
+        let (header, read) = readable(&packet).ok_or(Reason::Halves)?;
+        let run = self.run_of(&header, &read);
+        if !self.try_read(&packet, &header, &read, out, stats) {
+            if let Some(run) = run {
+                self.refuse(run, out);
+            }
+            self.pass_again(packet, out);
+        }
+        Ok(())
+    }
+
+    /// The run is of no use. The far half learns it before it sees the requests again.
+    fn refuse(&mut self, run: u32, out: &mut Outbox) {
+        self.runs.remove(&run);
+        out.message(Message::Refused { run }.encode());
+        self.pass_waiting(out);
+    }
+
+    fn handle_read(
+        &mut self,
+        packet: Bytes,
+        header: &Header,
+        read: &ReadRequest,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) {
+        if !self.try_read(&packet, header, read, out, stats) {
+            stats.reads_forwarded += 1;
+            out.peer(packet);
+        }
+    }
+
+    /// Answers a read or lets it wait. False: it is not for us.
+    fn try_read(
+        &mut self,
+        packet: &Bytes,
+        header: &Header,
+        read: &ReadRequest,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> bool {
+        let run = self.run_of(header, read);
+        let Some((run, kept)) = run.and_then(|run| Some((run, self.runs.get_mut(&run)?))) else {
+            return false;
+        };
+        if !self.is_heard {
+            // A break may be on its way, and the link is down.
+            let has_room = self.waiting.len() < WAITING_MAX;
+            has_room.then(|| self.waiting.push_back(packet.clone()));
+            return has_room;
+        }
+        let bytes = match kept.answer(read.offset, read.length) {
+            Answer::Elsewhere => return false,
+            Answer::Wait | Answer::Beyond if self.waiting.len() >= WAITING_MAX => return false,
+            Answer::Beyond => {
+                let upto = read.offset.saturating_add(read.length.into());
+                if kept.want(upto) {
+                    out.message(Message::Want { run, upto }.encode());
+                }
+                self.waiting.push_back(packet.clone());
+                return true;
+            }
+            Answer::Wait => {
+                self.waiting.push_back(packet.clone());
+                return true;
+            }
+            Answer::EndOfFile => None,
+            // MS-SMB2 3.3.5.12: less than the least wanted is no success.
+            Answer::Bytes(bytes) if bytes.len() < read.length_min as usize => None,
+            Answer::Bytes(bytes) => Some(bytes),
+        };
+        let upto = read.offset + bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        stats.reads_answered += 1;
+        stats.answered_bytes += upto - read.offset;
+        self.answers.push_back(response(header, bytes.as_deref()));
+        out.message(Message::Used { run, upto }.encode());
+        self.answer(out);
+        true
+    }
+
+    fn run_of(&self, header: &Header, read: &ReadRequest) -> Option<u32> {
+        let fits = |kept: &&Kept| {
+            let ahead = &kept.ahead;
+            ahead.file == read.file
+                && ahead.session == header.session
+                && Some(ahead.tree) == header.tree()
+        };
+        self.runs.values().find(fits).map(|kept| kept.ahead.run)
+    }
+
+    /// Something arrived: who waited may not need to any more.
+    fn look_again(&mut self, out: &mut Outbox, stats: &mut Stats) {
+        for packet in std::mem::take(&mut self.waiting) {
+            let Some((header, read)) = readable(&packet) else {
+                continue;
+            };
+            if !self.try_read(&packet, &header, &read, out, stats) {
+                self.pass_again(packet, out);
+            }
+        }
+    }
+
+    /// Reads that wait for a run that is gone go to the server; those of other runs wait on.
+    fn pass_waiting(&mut self, out: &mut Outbox) {
+        for packet in std::mem::take(&mut self.waiting) {
+            let run = readable(&packet).and_then(|(header, read)| self.run_of(&header, &read));
+            if run.is_some() {
+                self.waiting.push_back(packet);
+            } else {
+                self.pass_again(packet, out);
+            }
+        }
+    }
+
+    /// A read that should have been answered here goes to the server.
+    fn pass_again(&mut self, packet: Bytes, out: &mut Outbox) {
+        match self.has_client_ended {
+            false => out.peer(packet),
+            // Our direction has ended: the client would wait for ever.
+            true => out.cut(Reason::Halves),
+        }
+    }
+
+    /// Passes a request on, after what it makes worthless is forgotten.
+    fn pass(&mut self, packet: Bytes, out: &mut Outbox) -> Result<(), Reason> {
+        let message = packet.get(PREFIX_BYTES..).unwrap_or_default();
+        let kind = message.first_chunk::<4>().copied().unwrap_or_default();
+        if [MARK_SMB1, MARK_ENCRYPTED, MARK_COMPRESSED].contains(&kind) {
+            // For the far half to decide.
+            out.peer(packet);
+            return Ok(());
+        }
+        let is_known = messages(message).is_ok();
+        for effect in effects(message) {
+            self.handle_effect(effect, out);
+        }
+        if self.cancels_waiting(message) {
+            // It is answered soon; a read that is not pending cannot be cancelled (MS-SMB2 3.3.5.16).
+            return Ok(());
+        }
+        out.peer(packet);
+        match is_known {
+            true => Ok(()),
+            false => Err(Reason::SmbMalformed),
+        }
+    }
+
+    fn cancels_waiting(&self, message: &[u8]) -> bool {
+        let Ok(cancel) = Header::parse(message) else {
+            return false;
+        };
+        let is_cancelled = |packet: &Bytes| {
+            readable(packet).is_some_and(|(header, _)| header.message_id == cancel.message_id)
+        };
+        cancel.command == Command::Cancel && self.waiting.iter().any(is_cancelled)
+    }
+
+    fn handle_effect(&mut self, effect: Effect, out: &mut Outbox) {
+        match effect {
+            Effect::Closes(file) => self.runs.retain(|_, kept| kept.ahead.file != file),
+            Effect::Changes(file) => {
+                self.changes = self.changes.wrapping_add(1);
+                let is_safe = |kept: &Kept| kept.ahead.is_firm && file != Some(kept.ahead.file);
+                self.runs.retain(|_, kept| is_safe(kept));
+            }
+            Effect::Everything => {
+                self.changes = self.changes.wrapping_add(1);
+                self.runs.clear();
+            }
+        }
+        self.pass_waiting(out);
+    }
+
+    fn answer(&mut self, out: &mut Outbox) {
+        if self.server.is_between() {
+            self.answers.drain(..).for_each(|answer| out.local(answer));
+        }
+    }
+}
+
+/// A read that stands alone and asks for nothing but bytes.
+pub fn readable(packet: &Bytes) -> Option<(Header, ReadRequest)> {
+    let message = packet
+        .get(PREFIX_BYTES..)
+        .filter(|_| packet.len() <= READ_PACKET_BYTES_MAX)?;
+    let header = Header::parse(message).ok()?;
+    let is_plain = header.command == Command::Read
+        && header.next_bytes == 0
+        && !header.is_response()
+        && !header.is_related()
+        && !header.is_signed()
+        && header.tree().is_some();
+    let read = ReadRequest::parse(message).ok().filter(|_| is_plain)?;
+    let is_plain = read.flags == 0 && read.channel == 0;
+    is_plain.then_some((header, read))
+}
+
+/// A server's answer, with as many credits as the request took: the client has as many as before.
+fn response(request: &Header, bytes: Option<&[u8]>) -> Bytes {
+    let status = match bytes {
+        Some(_) => STATUS_OK,
+        None => STATUS_END_OF_FILE,
+    };
+    let mut message = Vec::with_capacity(96 + bytes.map_or(0, <[u8]>::len));
+    let credits = request.credit_charge.max(1);
+    request.response(status, credits).emit(&mut message);
+    match bytes {
+        Some(data) => ReadResponse { remaining: 0, data }.emit(&mut message),
+        None => ErrorResponse::default().emit(&mut message),
+    }
+    super::netbios::packet(&message)
+}
+
+/// Knows whether the server's stream is between two packets.
+#[derive(Debug, Default)]
+struct Boundary {
+    prefix: Vec<u8>,
+    rest_bytes: usize,
+}
+
+impl Boundary {
+    fn pass(&mut self, mut bytes: &[u8]) -> Result<(), ()> {
+        while !bytes.is_empty() {
+            if self.rest_bytes == 0 {
+                let missing = PREFIX_BYTES - self.prefix.len();
+                let (head, behind) = bytes.split_at(missing.min(bytes.len()));
+                self.prefix.extend_from_slice(head);
+                bytes = behind;
+                if self.prefix.len() == PREFIX_BYTES {
+                    let length = prefix(&self.prefix).map_err(|_| ())?;
+                    self.rest_bytes = length.map_or(0, |(_, length)| length);
+                    self.prefix.clear();
+                }
+            }
+            let length = self.rest_bytes.min(bytes.len());
+            self.rest_bytes -= length;
+            bytes = bytes.get(length..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    fn is_between(&self) -> bool {
+        self.rest_bytes == 0 && self.prefix.is_empty()
+    }
+}

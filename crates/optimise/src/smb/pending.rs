@@ -1,0 +1,130 @@
+//! Requests at the server, by the id the server knows them by.
+
+use std::collections::BTreeMap;
+
+use super::credits::Asked;
+use super::smb2::connect::SessionSetupRequest;
+use super::smb2::header::{Command, Header};
+use super::smb2::open::{CreateRequest, FileId};
+use super::smb2::transfer::ReadRequest;
+
+/// A server's window is not larger.
+const REQUESTS_MAX: usize = 8192;
+
+/// What the answer will be needed for.
+#[derive(Debug)]
+pub enum Purpose {
+    /// Nothing.
+    Pass,
+    /// To learn what protects a file.
+    Create(Box<CreateRequest>, Lends),
+    /// To learn when it is closed.
+    Close(FileId),
+    /// To learn whether a session signs.
+    Session(Box<SessionSetupRequest>),
+    /// A client's read; so many changes had been seen.
+    Read(ReadRequest, u32),
+    /// Our read, for a run.
+    Own(FileId, u32, ReadRequest),
+    /// An oplock that we gave back.
+    OwnBreak,
+}
+
+/// Whether a request to open a file asks for an oplock in the client's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lends {
+    /// It does, and the client shall not hear of it.
+    Exclusive,
+    /// It is as the client made it.
+    Nothing,
+}
+
+/// One request.
+#[derive(Debug)]
+pub struct Request {
+    /// How the client knows it.
+    pub client_id: u64,
+    /// What it asks.
+    pub command: Command,
+    /// Credits.
+    pub asked: Asked,
+    /// It may change files.
+    pub is_change: bool,
+    /// What the answer will be needed for.
+    pub purpose: Purpose,
+}
+
+impl Request {
+    fn is_own(&self) -> bool {
+        matches!(self.purpose, Purpose::Own(..) | Purpose::OwnBreak)
+    }
+}
+
+/// All of a connection.
+#[derive(Debug, Default)]
+pub struct Pending {
+    requests: BTreeMap<u64, Request>,
+    changes: usize,
+}
+
+/// There are more than a server allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+impl Pending {
+    /// A request goes to the server.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn insert(&mut self, id: u64, request: Request) -> Result<(), Full> {
+        if self.requests.len() >= REQUESTS_MAX {
+            return Err(Full);
+        }
+        self.changes += usize::from(request.is_change);
+        if let Some(before) = self.requests.insert(id, request) {
+            self.changes -= usize::from(before.is_change);
+        }
+        Ok(())
+    }
+
+    /// One that is answered, but not for the last time.
+    pub fn get(&mut self, id: u64) -> Option<&mut Request> {
+        self.requests.get_mut(&id)
+    }
+
+    /// One that is answered.
+    pub fn remove(&mut self, id: u64) -> Option<Request> {
+        let request = self.requests.remove(&id)?;
+        self.changes -= usize::from(request.is_change);
+        Some(request)
+    }
+
+    /// Whether a request is ours.
+    #[must_use]
+    pub fn is_own(&self, id: u64) -> bool {
+        self.requests.get(&id).is_some_and(Request::is_own)
+    }
+
+    /// How the server knows the client's request.
+    #[must_use]
+    pub fn id_of(&self, cancel: &Header) -> Option<u64> {
+        let is_meant =
+            |request: &Request| request.client_id == cancel.message_id && !request.is_own();
+        let mut requests = self.requests.iter();
+        requests
+            .find(|(_, request)| is_meant(request))
+            .map(|(id, _)| *id)
+    }
+
+    /// Whether something is at the server that may change files.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        self.changes > 0
+    }
+
+    /// Whether something of the client's is at the server.
+    #[must_use]
+    pub fn has_clients(&self) -> bool {
+        self.requests.values().any(|request| !request.is_own())
+    }
+}

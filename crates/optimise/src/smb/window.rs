@@ -1,0 +1,149 @@
+//! How far ahead of a client to read: one product of rate and round trip at first, more while it is used, less when it was in vain.
+
+use crate::settings::Settings;
+
+/// What one read fetches, at most; more would take several credits (MS-SMB2 3.1.5.2).
+const CHUNK_BYTES_MAX: u64 = 64 << 10;
+/// And at least.
+const CHUNK_BYTES_MIN: u64 = 16 << 10;
+/// Reads in a row that are asked for before reading ahead, after it was in vain often.
+const PATIENCE_MAX: u32 = 8;
+
+/// Of one connection.
+#[derive(Debug)]
+pub struct Window {
+    bdp_bytes: u64,
+    limit_bytes: u64,
+    chunk_bytes: u64,
+    bytes: u64,
+    used_bytes: u64,
+    patience: u32,
+}
+
+impl Window {
+    /// For this link.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        let chunk_bytes = chunk_bytes(settings.bdp_bytes);
+        let limit_bytes = settings.ahead_bytes_max.max(chunk_bytes);
+        Self {
+            bdp_bytes: settings.bdp_bytes,
+            limit_bytes,
+            chunk_bytes,
+            bytes: settings.bdp_bytes.clamp(chunk_bytes, limit_bytes),
+            used_bytes: 0,
+            patience: 1,
+        }
+    }
+
+    /// The link turned out to hold so much in one round trip.
+    pub fn handle_link(&mut self, bdp_bytes: u64) {
+        self.bdp_bytes = bdp_bytes;
+        self.chunk_bytes = chunk_bytes(bdp_bytes).min(self.limit_bytes);
+        if self.patience == 1 {
+            self.bytes = self
+                .bytes
+                .max(bdp_bytes)
+                .clamp(self.chunk_bytes, self.limit_bytes);
+        }
+    }
+
+    /// How much may be on its way or unused for a client that reads so much at once.
+    #[must_use]
+    pub fn bytes(&self, read_bytes: u32) -> u64 {
+        // What it is reading at the moment is not ahead of it.
+        let current_bytes = match self.bytes >= self.bdp_bytes {
+            true => read_bytes.into(),
+            false => 0,
+        };
+        self.bytes
+            .saturating_add(current_bytes)
+            .min(self.cap(read_bytes))
+    }
+
+    /// What one read fetches.
+    #[must_use]
+    pub fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes
+    }
+
+    /// So many reads in a row make a sequence.
+    #[must_use]
+    pub fn patience(&self) -> u32 {
+        self.patience
+    }
+
+    /// Credits that reading so far ahead takes.
+    #[must_use]
+    pub fn credits(&self) -> u32 {
+        let reads = self.cap(CHUNK_BYTES_MAX as u32) / self.chunk_bytes;
+        u32::try_from(reads + 2).unwrap_or(u32::MAX)
+    }
+
+    /// So much was asked for that had been read ahead.
+    pub fn handle_used(&mut self, bytes: u64) {
+        self.used_bytes += bytes;
+        if self.used_bytes >= self.bytes {
+            self.used_bytes = 0;
+            self.patience = 1;
+            self.bytes = self.bytes.saturating_mul(2).min(self.limit_bytes);
+        }
+    }
+
+    /// So much had been read in vain.
+    pub fn handle_wasted(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.used_bytes = 0;
+            self.bytes = (self.bytes.min(self.cap(0)) / 2).max(self.chunk_bytes);
+            self.patience = (self.patience * 2).min(PATIENCE_MAX);
+        }
+    }
+
+    /// More than this would only wait in front of the link, and everything else of the connection behind it.
+    fn cap(&self, read_bytes: u32) -> u64 {
+        let block_bytes = self.chunk_bytes.max(read_bytes.into());
+        let cap = self
+            .bdp_bytes
+            .saturating_add(self.bdp_bytes / 4 + self.chunk_bytes + 2 * block_bytes);
+        cap.min(self.limit_bytes)
+    }
+}
+
+/// A quarter of what the link holds: small enough to begin to flow early.
+fn chunk_bytes(bdp_bytes: u64) -> u64 {
+    let quarter = (bdp_bytes / 4).min(CHUNK_BYTES_MAX);
+    quarter
+        .next_multiple_of(4096)
+        .clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_follows_what_is_used() {
+        let mut window = Window::new(&Settings::of_link(6_480_000, 200_000_000));
+        assert_eq!(window.bytes(65_536), 1_296_000 + 65_536);
+        window.handle_used(1_296_000);
+        let full = window.bytes(65_536);
+        assert_eq!(full, 1_296_000 + 324_000 + 3 * 65_536);
+        for _ in 0..10 {
+            window.handle_wasted(1);
+        }
+        assert_eq!(window.bytes(65_536), 65_536);
+        assert_eq!(window.patience(), 8);
+        for _ in 0..10 {
+            window.handle_used(window.bytes(65_536));
+        }
+        assert_eq!(window.bytes(65_536), full);
+        assert_eq!(window.patience(), 1);
+    }
+
+    #[test]
+    fn a_slow_link_is_not_filled_for_seconds() {
+        let window = Window::new(&Settings::of_link(193_000, 500_000_000));
+        assert_eq!(window.chunk_bytes(), 24_576);
+        assert!(window.cap(65_536) < 193_000 * 3 / 2);
+    }
+}

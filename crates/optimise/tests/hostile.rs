@@ -1,0 +1,167 @@
+//! Bytes that are no SMB, or not quite: nothing panics, and what can still go opaque passes whole and in order.
+#![allow(clippy::unwrap_used)]
+
+mod model;
+mod source;
+
+use bytes::Bytes;
+use farhaul_optimise::{Half, Output, Settings};
+use model::client::{Client, Manners, Step};
+use model::server::{Server, Terms};
+use model::world::World;
+use source::{Noise, noise};
+
+const MS: u64 = 1_000_000;
+
+fn settings() -> Settings {
+    Settings::of_link(6_480_000, 60 * MS)
+}
+
+/// What a client and a server say to a pair of halves between them.
+fn conversation() -> Vec<(usize, Vec<u8>)> {
+    let open = Step::Open {
+        name: "f".to_owned(),
+        share: 7,
+        oplock: 0,
+    };
+    let read = Step::ReadAll {
+        block: 4096,
+        outstanding: 2,
+    };
+    let write = Step::Write {
+        offset: 100,
+        bytes: vec![1; 3000],
+    };
+    let steps = vec![open, read, write, Step::Close];
+    let mut server = Server::new(Terms::default());
+    server.files.insert("f".to_owned(), vec![noise(1, 40_000)]);
+    let manners = Manners {
+        asks: 8,
+        ..Manners::default()
+    };
+    let client = Client::new(manners, steps);
+    let mut world = World::new(client, server, Some(settings()), (6_480_000, 60 * MS));
+    world.run();
+    world.tape
+}
+
+/// Two halves, and what left them on the outside.
+struct Pair {
+    halves: [Half; 2],
+    /// At the client, at the server.
+    delivered: [Vec<u8>; 2],
+    is_cut: bool,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self {
+            halves: [Half::near(settings()), Half::far(settings())],
+            delivered: [Vec::new(), Vec::new()],
+            is_cut: false,
+        }
+    }
+
+    fn say(&mut self, now_ns: u64, half: usize, bytes: &[u8]) {
+        self.halves[half].handle_local(now_ns, Bytes::copy_from_slice(bytes));
+        while self.drain(now_ns, 0) | self.drain(now_ns, 1) {}
+    }
+
+    fn drain(&mut self, now_ns: u64, half: usize) -> bool {
+        let mut has_moved = false;
+        loop {
+            match self.halves[half].poll_output() {
+                Output::Local(bytes) => self.delivered[half].extend_from_slice(&bytes),
+                Output::Peer(bytes) => self.halves[1 - half].handle_peer(now_ns, bytes),
+                Output::Cut(_) => self.is_cut = true,
+                Output::Event(_) | Output::LocalEnd | Output::PeerEnd => (),
+                Output::Timeout(_) | Output::Idle => return has_moved,
+            }
+            has_moved = true;
+        }
+    }
+
+    /// Both sides talk, each in its turn and in pieces of any size.
+    fn talk(&mut self, noise: &mut Noise, said: &[(usize, Vec<u8>)]) {
+        let mut now_ns = 0;
+        for (half, bytes) in said {
+            let mut rest = bytes.as_slice();
+            while !self.is_cut && !rest.is_empty() {
+                let length = (1 + noise.below(3000) as usize).min(rest.len());
+                let (piece, behind) = rest.split_at(length);
+                rest = behind;
+                now_ns += MS;
+                self.say(now_ns, *half, piece);
+            }
+        }
+    }
+}
+
+fn damage(noise: &mut Noise, bytes: &mut Vec<u8>) {
+    let at = noise.below(bytes.len() as u64) as usize;
+    match noise.below(4) {
+        0 => drop(bytes.remove(at)),
+        1 => bytes.insert(at, noise.next() as u8),
+        2 => bytes[at] = 0xff,
+        _ => bytes[at] ^= 1 << noise.below(8),
+    }
+}
+
+#[test]
+fn invariant_6_damaged_messages_do_not_panic() {
+    let whole = conversation();
+    let (mut cut, mut opaque, mut ahead) = (0, 0, 0);
+    for seed in 0..600 {
+        let mut noise = Noise::new(seed);
+        let mut damaged = whole.clone();
+        for _ in 0..=noise.below(4) {
+            let nth = noise.below(damaged.len() as u64) as usize;
+            // A message's head is worth more attention than what it carries.
+            let length = damaged[nth].1.len().min(200);
+            let behind = damaged[nth].1.split_off(length);
+            damage(&mut noise, &mut damaged[nth].1);
+            damaged[nth].1.extend(behind);
+        }
+        let mut pair = Pair::new();
+        pair.talk(&mut noise, &damaged);
+        cut += u32::from(pair.is_cut);
+        opaque += u32::from(!pair.is_cut && pair.halves[1].reason().is_some());
+        ahead += u32::from(pair.halves[1].stats().reads_made > 0);
+    }
+    assert!(
+        cut > 20 && opaque > 20 && ahead > 20,
+        "{cut} {opaque} {ahead}"
+    );
+}
+
+/// Until reading ahead has begun everything can still pass as it came, whatever it is.
+#[test]
+fn invariant_3_what_is_no_smb_passes_whole_and_in_order() {
+    // NEGOTIATE and SESSION_SETUP, asked and answered: nothing is altered before a session stands.
+    let greeting: Vec<_> = conversation().into_iter().take(3).collect();
+    for seed in 0..300 {
+        let mut noise = Noise::new(seed);
+        let mut said = greeting[..noise.below(4) as usize].to_vec();
+        for nth in 0..noise.below(6) {
+            let length = 1 + noise.below(5000) as usize;
+            said.push((
+                noise.below(2) as usize,
+                self::noise(seed * 10 + nth, length),
+            ));
+        }
+        let mut pair = Pair::new();
+        pair.talk(&mut noise, &said);
+        pair.halves[0].handle_local_end();
+        pair.halves[1].handle_local_end();
+        while pair.drain(0, 0) | pair.drain(0, 1) {}
+        assert!(!pair.is_cut, "seed {seed}");
+        for side in [0, 1] {
+            let of_side = said.iter().filter(|(half, _)| *half == side);
+            let expected: Vec<u8> = of_side.flat_map(|(_, bytes)| bytes.clone()).collect();
+            assert!(
+                pair.delivered[1 - side] == expected,
+                "seed {seed}: said by {side}"
+            );
+        }
+    }
+}

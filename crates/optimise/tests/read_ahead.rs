@@ -1,0 +1,479 @@
+//! Reading ahead in virtual time: the same bytes, sooner, and never what a direct client could not have seen.
+#![allow(clippy::unwrap_used)]
+
+mod model;
+mod source;
+
+use std::fmt::Write as _;
+
+use farhaul_optimise::{Reason, Settings};
+use model::client::{Client, Manners, Step};
+use model::server::{OtherWrite, Server, Terms};
+use model::world::World;
+use source::{Noise, noise};
+
+const MS: u64 = 1_000_000;
+/// 51.84 Mbit/s and 1.544 Mbit/s, in bytes.
+const OC1: u64 = 6_480_000;
+const T1: u64 = 193_000;
+const BATCH: u8 = 9;
+/// Others may read, write, delete.
+const SHARE_ALL: u32 = 7;
+const SHARE_READ: u32 = 1;
+
+fn open(share: u32, oplock: u8) -> Step {
+    Step::Open {
+        name: "f".to_owned(),
+        share,
+        oplock,
+    }
+}
+
+fn whole(block: u32, outstanding: usize) -> Vec<Step> {
+    let read = Step::ReadAll { block, outstanding };
+    vec![open(SHARE_ALL, BATCH), read, Step::Close]
+}
+
+struct Plan {
+    terms: Terms,
+    manners: Manners,
+    steps: Vec<Step>,
+    file_bytes: usize,
+    link: (u64, u64),
+    is_direct: bool,
+}
+
+impl Plan {
+    fn new(steps: Vec<Step>, file_bytes: usize, link: (u64, u64)) -> Self {
+        Self {
+            terms: Terms::default(),
+            manners: Manners::default(),
+            steps,
+            file_bytes,
+            link,
+            is_direct: false,
+        }
+    }
+
+    fn world(&self) -> World {
+        let mut server = Server::new(self.terms);
+        let content = noise(self.file_bytes as u64, self.file_bytes);
+        server.files.insert("f".to_owned(), vec![content]);
+        let client = Client::new(self.manners, self.steps.clone());
+        let settings = Settings::of_link(self.link.0, self.link.1);
+        World::new(
+            client,
+            server,
+            (!self.is_direct).then_some(settings),
+            self.link,
+        )
+    }
+
+    fn run(&self) -> World {
+        let mut world = self.world();
+        world.run();
+        world
+    }
+
+    fn direct(&self) -> World {
+        let mut world = Plan {
+            steps: self.steps.clone(),
+            is_direct: true,
+            ..*self
+        }
+        .world();
+        world.run();
+        world
+    }
+}
+
+/// First request to last answer, milliseconds.
+fn took_ms(world: &World) -> f64 {
+    let from_ns = world.client.first_read_ns.unwrap();
+    (world.client.last_read_ns - from_ns) as f64 / 1e6
+}
+
+/// Reads of the client's that waited for the link.
+fn round_trips(world: &World) -> u64 {
+    match &world.halves {
+        Some(halves) => halves[0].stats().reads_forwarded,
+        None => world.client.reads,
+    }
+}
+
+fn row(name: &str, rate: u64, rtt_ms: u64, file_bytes: usize, client: (u32, usize)) -> String {
+    let (block, outstanding) = client;
+    let mut plan = Plan::new(whole(block, outstanding), file_bytes, (rate, rtt_ms * MS));
+    plan.manners.asks = if outstanding > 1 { 16 } else { 1 };
+    let (without, with) = (plan.direct(), plan.run());
+    assert_eq!(without.client.read_bytes, file_bytes as u64);
+    assert_eq!(with.client.read_bytes, file_bytes as u64);
+    assert_eq!(with.cut, None);
+    let limit_ms = rtt_ms as f64 + file_bytes as f64 * 1e3 / rate as f64;
+    let (without_ms, with_ms) = (took_ms(&without), took_ms(&with));
+    assert!(
+        with_ms < without_ms * 1.02,
+        "{name} {rtt_ms}: {with_ms} against {without_ms}"
+    );
+    let reads = format!("{}/{}", with.server.reads, without.server.reads);
+    let mut line = String::new();
+    writeln!(
+        line,
+        "{name:<28}{rtt_ms:>5}{without_ms:>11.0}{with_ms:>10.0}{limit_ms:>10.0}{:>8.3}{:>8}{:>8}{reads:>10}",
+        limit_ms / with_ms,
+        round_trips(&without),
+        round_trips(&with),
+    )
+    .unwrap();
+    line
+}
+
+/// The table that a change of a twentieth must be seen in: `FARHAUL_SNAPSHOT=write` writes it anew.
+#[test]
+fn times_of_files() {
+    let mut table = format!(
+        "{:<28}{:>5}{:>11}{:>10}{:>10}{:>8}{:>8}{:>8}{:>10}\n",
+        "file and client",
+        "RTT",
+        "direct ms",
+        "ahead ms",
+        "limit ms",
+        "share",
+        "waits",
+        "ahead",
+        "reads"
+    );
+    for rtt_ms in [0, 60, 200, 500] {
+        table += &row(
+            "OC-1 10 MB 64 KiB x 1",
+            OC1,
+            rtt_ms,
+            10_000_000,
+            (65_536, 1),
+        );
+    }
+    for rtt_ms in [0, 60, 200, 500] {
+        table += &row(
+            "OC-1 10 MB 60 KiB x 1",
+            OC1,
+            rtt_ms,
+            10_000_000,
+            (61_440, 1),
+        );
+    }
+    for rtt_ms in [0, 60, 200, 500] {
+        table += &row(
+            "OC-1 10 MB 64 KiB x 8",
+            OC1,
+            rtt_ms,
+            10_000_000,
+            (65_536, 8),
+        );
+    }
+    for rtt_ms in [0, 60, 200, 500] {
+        table += &row("T1 2 MB 64 KiB x 1", T1, rtt_ms, 2_000_000, (65_536, 1));
+    }
+    for rtt_ms in [0, 60, 200, 500] {
+        table += &row("OC-1 10 KB 64 KiB x 1", OC1, rtt_ms, 10_000, (65_536, 1));
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/read_ahead.txt");
+    if std::env::var_os("FARHAUL_SNAPSHOT").is_some() {
+        std::fs::write(path, &table).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(table == kept, "it was\n{kept}\nit is\n{table}");
+}
+
+#[test]
+fn a_closed_file_is_read_no_further() {
+    let ranges = vec![(0, 65_536), (65_536, 65_536)];
+    let read = Step::Read {
+        ranges,
+        outstanding: 1,
+    };
+    let again = [open(SHARE_ALL, BATCH), read, Step::Close];
+    let steps = std::iter::repeat_n(again, 20).flatten().collect();
+    let world = Plan::new(steps, 10_000_000, (OC1, 200 * MS)).run();
+    let stats = world.halves.unwrap()[1].stats();
+    // Twenty files of which only the beginning is wanted: the first costs one window, the others less and less.
+    let window_bytes = OC1 / 5 + 65_536;
+    assert!(stats.wasted_bytes < 3 * window_bytes, "{stats:?}");
+    assert!(stats.reads_made < 60, "{stats:?}");
+}
+
+#[test]
+fn a_client_that_jumps_about_is_left_alone() {
+    let mut noise = Noise::new(4);
+    let mut place = || (4096 * noise.below(5000), 4096);
+    let ranges: Vec<(u64, u32)> = std::iter::repeat_with(&mut place).take(1000).collect();
+    let read = Step::Read {
+        ranges,
+        outstanding: 1,
+    };
+    let steps = vec![open(SHARE_ALL, BATCH), read, Step::Close];
+    let plan = Plan::new(steps, 20_480_000, (OC1, 60 * MS));
+    let (without, with) = (plan.direct(), plan.run());
+    assert!(with.server.reads as f64 <= 1.1 * without.server.reads as f64);
+    assert!(took_ms(&with) <= took_ms(&without) * 1.02);
+}
+
+#[test]
+fn a_file_that_others_may_change_unnoticed_is_not_read_ahead() {
+    let steps = vec![open(SHARE_ALL, 0), whole(65_536, 1).remove(1), Step::Close];
+    let mut plan = Plan::new(steps, 1_000_000, (OC1, 60 * MS));
+    plan.terms.grants_oplocks = false;
+    let world = plan.run();
+    let stats = world.halves.as_ref().unwrap()[1].stats();
+    assert_eq!((stats.reads_made, stats.breaks), (0, 0));
+    assert_eq!(world.client.read_bytes, 1_000_000);
+}
+
+/// A client that asks for no oplock is lent one, and still sees what others write the moment they have written it.
+#[test]
+fn a_client_without_oplocks_is_lent_one() {
+    let steps = || vec![open(SHARE_ALL, 0), whole(65_536, 1).remove(1), Step::Close];
+    let world = Plan::new(steps(), 4_000_000, (OC1, 200 * MS)).run();
+    let stats = world.halves.as_ref().unwrap()[0].stats();
+    assert_eq!(
+        (stats.reads_forwarded, stats.answered_bytes),
+        (1, 4_000_000 - 65_536)
+    );
+    let mut recalled = 0;
+    for at_ms in (100..2000).step_by(23) {
+        let mut world = Plan::new(steps(), 4_000_000, (OC1, 200 * MS)).world();
+        let bytes = vec![0xee; 3_999_000];
+        let (name, offset) = ("f".to_owned(), 500);
+        let write = OtherWrite {
+            name,
+            offset,
+            bytes,
+        };
+        world.others.push_back((at_ms * MS, write));
+        world.run();
+        assert_eq!((world.client.read_bytes, world.cut), (4_000_000, None));
+        recalled += world.halves.unwrap()[1].stats().breaks;
+    }
+    assert!(recalled > 20, "{recalled}");
+}
+
+#[test]
+fn a_share_mode_without_writers_is_enough() {
+    let steps = vec![open(SHARE_READ, 0), whole(65_536, 1).remove(1), Step::Close];
+    let world = Plan::new(steps, 1_000_000, (OC1, 60 * MS)).run();
+    let stats = world.halves.as_ref().unwrap()[0].stats();
+    assert_eq!(
+        (stats.reads_forwarded, stats.answered_bytes),
+        (1, 1_000_000 - 65_536)
+    );
+}
+
+/// Somebody else writes while a file is read under a level II oplock: from the break on the client sees it.
+#[test]
+fn a_break_ends_what_was_read_ahead() {
+    for at_ms in (1000..2000).step_by(37) {
+        let plan = Plan::new(whole(65_536, 1), 4_000_000, (OC1, 200 * MS));
+        let mut world = plan.world();
+        let bytes = vec![0xee; 3_999_000];
+        let (name, offset) = ("f".to_owned(), 500);
+        let write = OtherWrite {
+            name,
+            offset,
+            bytes,
+        };
+        world.others.push_back((at_ms * MS, write));
+        world.run();
+        assert_eq!(world.client.read_bytes, 4_000_000);
+    }
+}
+
+#[test]
+fn what_the_client_writes_it_reads() {
+    let mut steps = vec![open(SHARE_ALL, BATCH)];
+    for nth in 0..8u64 {
+        let ranges = (0..3)
+            .map(|block| ((nth + block) * 65_536, 65_536))
+            .collect();
+        steps.push(Step::Read {
+            ranges,
+            outstanding: 1,
+        });
+        let bytes = vec![nth as u8; 70_000];
+        let offset = (nth + 3) * 65_536 + 100;
+        steps.push(Step::Write { offset, bytes });
+    }
+    steps.push(Step::ReadAll {
+        block: 50_000,
+        outstanding: 4,
+    });
+    let mut plan = Plan::new(steps, 3_000_000, (OC1, 60 * MS));
+    plan.manners.asks = 8;
+    let world = plan.run();
+    assert_eq!(world.cut, None);
+    assert!(world.halves.unwrap()[0].stats().reads_answered > 40);
+}
+
+#[test]
+fn dialect_202_is_read_ahead_without_large_requests() {
+    let mut plan = Plan::new(whole(65_536, 1), 2_000_000, (OC1, 200 * MS));
+    plan.terms.dialect = 0x0202;
+    plan.manners.has_large_requests = false;
+    let world = plan.run();
+    assert_eq!(world.halves.as_ref().unwrap()[0].stats().reads_forwarded, 1);
+    assert_eq!(world.gave_up, None);
+}
+
+/// Under a server that grants next to nothing the client has what it would have had, and no more is asked.
+#[test]
+fn credits_that_are_not_granted_are_not_spent() {
+    for credits_max in 1..12 {
+        let mut plan = Plan::new(whole(65_536, 4), 2_000_000, (OC1, 60 * MS));
+        plan.terms.credits_max = credits_max;
+        plan.manners.asks = 4;
+        let (without, with) = (plan.direct(), plan.run());
+        assert_eq!(with.client.read_bytes, 2_000_000);
+        assert!(took_ms(&with) <= took_ms(&without) * 1.1, "{credits_max}");
+    }
+}
+
+#[test]
+fn signed_sessions_pass_as_they_are() {
+    let cases: [(u16, u16, u16, u16, Option<Reason>); 8] = [
+        (0x0210, 0, 3, 1, Some(Reason::SmbSigned)),
+        (0x0210, 0, 1, 3, Some(Reason::SmbSigned)),
+        (0x0210, 1, 3, 1, None),
+        (0x0300, 0, 1, 1, Some(Reason::SmbSigned)),
+        (0x0302, 1, 1, 1, None),
+        (0x0302, 2, 1, 1, None),
+        (0x0302, 4, 1, 1, Some(Reason::SmbEncrypted)),
+        (0x0210, 0, 1, 1, None),
+    ];
+    for (dialect, session_flags, server_mode, client_mode, expected) in cases {
+        let mut plan = Plan::new(whole(65_536, 1), 1_000_000, (OC1, 60 * MS));
+        plan.terms.dialect = dialect;
+        plan.terms.session_flags = session_flags;
+        plan.terms.security_mode = server_mode;
+        plan.manners.security_mode = client_mode;
+        let world = plan.run();
+        assert_eq!(world.gave_up, expected, "{dialect:#x} {session_flags}");
+        assert_eq!(world.client.read_bytes, 1_000_000);
+        let made = world.halves.unwrap()[1].stats().reads_made;
+        assert_eq!(made == 0, expected.is_some());
+    }
+}
+
+#[test]
+fn nobody_has_no_key_whether_or_not_the_server_says_so() {
+    let mut plan = Plan::new(whole(65_536, 1), 1_000_000, (OC1, 60 * MS));
+    plan.terms.dialect = 0x0302;
+    plan.terms.signs_setup = false;
+    plan.manners.is_anonymous = true;
+    let world = plan.run();
+    assert_eq!((world.gave_up, world.cut), (None, None));
+    assert_eq!(world.halves.unwrap()[0].stats().reads_forwarded, 1);
+}
+
+/// As Samba's clients do: all credits the server has are the client's from the beginning.
+#[test]
+fn a_client_that_holds_all_credits_leaves_some() {
+    let mut plan = Plan::new(whole(65_536, 1), 2_000_000, (OC1, 200 * MS));
+    plan.manners.asks = 8192;
+    plan.terms.credits_max = 8192;
+    let world = plan.run();
+    assert_eq!(world.cut, None);
+    let stats = world.halves.unwrap()[0].stats();
+    assert!(stats.reads_forwarded <= 2, "{stats:?}");
+}
+
+#[test]
+fn a_signed_tree_connect_ends_optimising() {
+    let mut plan = Plan::new(whole(65_536, 1), 500_000, (OC1, 60 * MS));
+    plan.manners.signs_tree = true;
+    let world = plan.run();
+    assert_eq!((world.gave_up, world.cut), (Some(Reason::SmbSigned), None));
+    assert_eq!(world.halves.unwrap()[1].stats().reads_made, 0);
+}
+
+fn random_steps(noise: &mut Noise, file_bytes: u64) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for _ in 0..=noise.below(3) {
+        let share = [SHARE_ALL, SHARE_READ][noise.below(2) as usize];
+        steps.push(open(
+            share,
+            [0, 1, 8, BATCH, BATCH][noise.below(5) as usize],
+        ));
+        for _ in 0..noise.below(6) {
+            let outstanding = 1 + noise.below(6) as usize;
+            let block = [4096, 10_000, 61_440, 65_536][noise.below(4) as usize];
+            steps.push(match noise.below(6) {
+                0 => Step::Write {
+                    offset: noise.below(file_bytes),
+                    bytes: vec![noise.next() as u8; 1 + noise.below(100_000) as usize],
+                },
+                1 => Step::Pause {
+                    ns: noise.below(300 * MS),
+                },
+                2 => Step::ReadAll { block, outstanding },
+                3 => {
+                    let place = |noise: &mut Noise| (noise.below(file_bytes + 9000), block);
+                    Step::Read {
+                        ranges: (0..noise.below(9)).map(|_| place(noise)).collect(),
+                        outstanding,
+                    }
+                }
+                _ => {
+                    let from = noise.below(3) * noise.below(file_bytes);
+                    let count = noise.below(20);
+                    let place = |nth| (from + nth * u64::from(block), block);
+                    Step::Read {
+                        ranges: (0..count).map(place).collect(),
+                        outstanding,
+                    }
+                }
+            });
+        }
+        steps.push(Step::Close);
+    }
+    steps
+}
+
+/// Histories of one client, others who write, and a half that gives up at some time: every byte is held against the
+/// versions that a direct client could have been shown.
+#[test]
+fn random_histories() {
+    let (mut answered, mut gave_up, mut breaks) = (0, 0, 0);
+    for seed in 0..400 {
+        let mut noise = Noise::new(seed);
+        let file_bytes = 1 + noise.below(1_500_000);
+        let rtt_ns = [10, 60, 200][noise.below(3) as usize] * MS;
+        let rate = [T1 * 5, OC1][noise.below(2) as usize];
+        let steps = random_steps(&mut noise, file_bytes);
+        let mut plan = Plan::new(steps, file_bytes as usize, (rate, rtt_ns));
+        plan.manners.asks = 1 + noise.below(12) as u16;
+        plan.terms.credits_max = 1 + noise.below(100);
+        plan.terms.grants_oplocks = noise.below(5) > 0;
+        let mut world = plan.world();
+        for _ in 0..noise.below(4) {
+            let write = OtherWrite {
+                name: "f".to_owned(),
+                offset: noise.below(file_bytes) as usize,
+                bytes: vec![noise.next() as u8; 1 + noise.below(80_000) as usize],
+            };
+            world.others.push_back((noise.below(6000) * MS, write));
+        }
+        world.others.make_contiguous().sort_by_key(|(at, _)| *at);
+        if noise.below(3) == 0 {
+            world.gives_up = Some((noise.below(4000) * MS, noise.below(2) as usize));
+        }
+        println!("seed {seed}");
+        world.run();
+        assert_eq!(world.cut, None, "seed {seed}");
+        let halves = world.halves.as_ref().unwrap();
+        answered += halves[0].stats().reads_answered;
+        breaks += halves[1].stats().breaks;
+        gave_up += u32::from(world.gave_up.is_some());
+    }
+    assert!(
+        answered > 3000 && breaks > 50 && gave_up > 50,
+        "{answered} {breaks} {gave_up}"
+    );
+}
