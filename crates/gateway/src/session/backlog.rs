@@ -72,10 +72,12 @@ impl PathFigures {
         self.datagram_bytes.saturating_sub(DATAGRAM_OVERHEAD_BYTES)
     }
 
-    /// Time the link takes for one packet, ns; 0 where its rate is not known.
+    /// Time the link takes for one packet, ns; 0 where its rate is not known. Who has sent little
+    /// has seen little of the rate, but what the controller lets out is some.
     pub(super) fn packet_ns(&self) -> u64 {
         let scaled = self.datagram_bytes.saturating_mul(1_000_000_000);
-        scaled.checked_div(self.rate_bytes_s).unwrap_or(0)
+        let rate_bytes_s = self.rate_bytes_s.max(self.pacing_bytes_s);
+        scaled.checked_div(rate_bytes_s).unwrap_or(0)
     }
 
     /// What the stack may hold unsent, bytes.

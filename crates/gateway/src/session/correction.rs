@@ -17,6 +17,8 @@ const RESERVED_MAX: f64 = 0.1;
 pub(super) async fn run(session: Arc<Session>, channels: Arc<Channels>, channel: Arc<Channel>) {
     let mut tick = tokio::time::interval(INTERVAL);
     let mut known = None;
+    let mut frames = 0;
+    let mut repair = Vec::new();
     let mut flight = Flight::of(&session.connection);
     while !session.is_over() {
         tick.tick().await;
@@ -32,6 +34,12 @@ pub(super) async fn run(session: Arc<Session>, channels: Arc<Channels>, channel:
         known = address;
         if let Some(report) = channel.tick(wire(&session, flight.as_deref())) {
             channels.send(remote, &report).await;
+        }
+        // Nothing new for so long: what is sent now was lost before.
+        let before = std::mem::replace(&mut frames, session.held.frames());
+        channel.protect_rest(before == frames && session.held.is_rest());
+        while channel.poll_rest(&mut repair) {
+            channels.send(remote, &repair).await;
         }
         if let Some(flight) = &flight {
             flight.reserve(channel.figures().share.min(RESERVED_MAX));

@@ -13,6 +13,7 @@ mod lane;
 mod liveness;
 mod pump;
 mod repeat;
+mod shelter;
 
 use std::collections::HashMap;
 use std::fmt;

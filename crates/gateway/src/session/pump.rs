@@ -18,15 +18,16 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use farhaul_tunnel::{Class, Transmit};
+use farhaul_tunnel::{Class, Correction, Transmit};
 
 use super::backlog::PathFigures;
 use super::lane::Lane;
 use super::repeat::Repeats;
+use super::shelter::Shelter;
 use super::{Session, SessionEnd};
 use crate::quic::flight::Flight;
 
@@ -41,21 +42,52 @@ const TICK: Duration = Duration::from_millis(100);
 pub(super) struct Held {
     all_bytes: AtomicU64,
     urgent_bytes: AtomicU64,
+    /// Of flows that are never repaired.
+    plain_bytes: AtomicU64,
+    /// Frames handed over so far.
+    frames: AtomicU64,
+    /// A frame has not been taken whole.
+    is_waiting: AtomicBool,
+}
+
+/// What a frame counts as while it is held.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    is_urgent: bool,
+    is_plain: bool,
 }
 
 impl Held {
-    fn add(&self, bytes: u64, is_urgent: bool) {
-        self.all_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if is_urgent {
-            self.urgent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    fn counts(&self, kind: Kind) -> impl Iterator<Item = &AtomicU64> {
+        let urgent = kind.is_urgent.then_some(&self.urgent_bytes);
+        let plain = kind.is_plain.then_some(&self.plain_bytes);
+        [Some(&self.all_bytes), urgent, plain].into_iter().flatten()
+    }
+
+    fn add(&self, bytes: u64, kind: Kind) {
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        for count in self.counts(kind) {
+            count.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    fn release(&self, bytes: u64, is_urgent: bool) {
-        self.all_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        if is_urgent {
-            self.urgent_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    fn release(&self, bytes: u64, kind: Kind) {
+        for count in self.counts(kind) {
+            count.fetch_sub(bytes, Ordering::Relaxed);
         }
+    }
+
+    /// Frames handed over so far.
+    pub(super) fn frames(&self) -> u64 {
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    /// Whether the stack has taken all there is, not all of it is acknowledged, and none of it is of
+    /// a flow that is never repaired.
+    pub(super) fn is_rest(&self) -> bool {
+        let bytes = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let is_waiting = self.is_waiting.load(Ordering::Relaxed);
+        !is_waiting && bytes(&self.all_bytes) > 0 && bytes(&self.plain_bytes) == 0
     }
 }
 
@@ -89,6 +121,7 @@ struct Pump {
     urgent: Option<Lane>,
     bulk: Option<Lane>,
     repeats: Repeats,
+    shelter: Shelter,
     /// What the stack's send window is set to.
     window_bytes: Option<u64>,
 }
@@ -104,6 +137,7 @@ impl Pump {
             urgent: None,
             bulk: None,
             repeats: Repeats::default(),
+            shelter: Shelter::default(),
             window_bytes: None,
         }
     }
@@ -117,6 +151,14 @@ impl Pump {
         self.repeat().await?;
         while let Some(frame) = self.next_frame() {
             self.hand_over(frame).await?;
+        }
+        let is_waiting = self.urgent.is_some() || self.bulk.is_some();
+        self.session
+            .held
+            .is_waiting
+            .store(is_waiting, Ordering::Relaxed);
+        if !is_waiting {
+            self.shelter.handle_idle();
         }
         Ok(())
     }
@@ -186,9 +228,12 @@ impl Pump {
     }
 
     async fn hand_over(&mut self, frame: Transmit) -> Result<(), SessionEnd> {
-        if frame.is_protected
-            && let Some(channel) = self.session.correction.get()
-        {
+        let is_taken = self.shelter.takes(&frame);
+        let correction = self.session.correction.get();
+        if let Some(channel) = correction {
+            channel.protect_rest(false);
+        }
+        if is_taken && let Some(channel) = correction {
             let copies = match Repeats::suits(&frame) {
                 true => channel.pay_for_copies(Repeats::cost_bytes(&frame)),
                 false => 0,
@@ -209,9 +254,14 @@ impl Pump {
         }
         let (class, is_control) = (frame.class, frame.priority == i32::MAX);
         let frame_bytes = frame.frame_bytes() as u64;
+        let is_plain = frame.correction == Correction::Off;
         let lane = Lane::open(&self.session, frame).await?;
         let is_urgent = matches!(class, Class::Control | Class::Interactive);
-        self.account(&lane, frame_bytes, is_urgent && !is_control);
+        let kind = Kind {
+            is_urgent: is_urgent && !is_control,
+            is_plain,
+        };
+        self.account(&lane, frame_bytes, kind);
         if is_control {
             return self.send_control(lane).await;
         }
@@ -225,13 +275,13 @@ impl Pump {
     }
 
     /// Counts the frame until it is acknowledged.
-    fn account(&self, lane: &Lane, frame_bytes: u64, is_urgent: bool) {
+    fn account(&self, lane: &Lane, frame_bytes: u64, kind: Kind) {
         let session = self.session.clone();
-        session.held.add(frame_bytes, is_urgent);
+        session.held.add(frame_bytes, kind);
         let acknowledged = lane.acknowledged();
         tokio::spawn(async move {
             acknowledged.await;
-            session.held.release(frame_bytes, is_urgent);
+            session.held.release(frame_bytes, kind);
             session.acknowledged.notify_one();
         });
     }

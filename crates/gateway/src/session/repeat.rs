@@ -62,7 +62,7 @@ impl Repeats {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use farhaul_tunnel::Class;
+    use farhaul_tunnel::{Class, Correction};
 
     fn frame(bytes: usize) -> Transmit {
         Transmit {
@@ -72,6 +72,7 @@ mod tests {
             flow: None,
             dscp: 0,
             is_protected: true,
+            correction: Correction::Auto,
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Transmit {
     pub dscp: u8,
     /// Whether it should be repaired when it is lost (see [`crate::fec`]).
     pub is_protected: bool,
+    /// What the flow's rule says of repairs; `Auto` for control frames.
+    pub correction: Correction,
 }
 
 impl Transmit {
@@ -46,6 +48,7 @@ impl Transmit {
                 frame,
                 Frame::Ping { .. } | Frame::Pong { .. } | Frame::Credit { .. }
             ),
+            correction: Correction::Auto,
         }
     }
 }
@@ -227,11 +230,13 @@ impl Mux {
             self.events.push_back(Event::Writable(id));
         }
         let (dscp, is_protected) = (flow.dscp, flow.is_protected(rank));
+        let correction = flow.correction;
         self.free_send_bytes(freed_bytes);
         let transmit = self.data_transmit(id, rank, piece);
         Some(Transmit {
             dscp,
             is_protected,
+            correction,
             ..transmit
         })
     }
@@ -252,6 +257,7 @@ impl Mux {
             flow: Some(id),
             dscp: 0,
             is_protected: false,
+            correction: Correction::Auto,
         }
     }
 }

@@ -135,6 +135,8 @@ pub struct Channel {
     /// Bytes of protected frames that QUIC sends next.
     pending_bytes: AtomicUsize,
     mtu_bytes: AtomicUsize,
+    /// Whether all that is sent is protected.
+    is_rest: AtomicBool,
     /// Whether arriving datagrams are kept for repairs to come.
     is_keeping: AtomicBool,
     sending: Mutex<Sending>,
@@ -173,6 +175,7 @@ impl Channel {
             incoming,
             pending_bytes: AtomicUsize::new(0),
             mtu_bytes: AtomicUsize::new(0),
+            is_rest: AtomicBool::new(false),
             is_keeping: AtomicBool::new(false),
             sending: Mutex::default(),
             receiving: Mutex::default(),
@@ -194,6 +197,21 @@ impl Channel {
         self.pending_bytes.fetch_add(frame_bytes, Ordering::Relaxed);
     }
 
+    /// From now on all that QUIC sends is protected, or only what is said to be. Without new frames
+    /// it is what was lost before that QUIC sends, and somebody waits for it.
+    pub fn protect_rest(&self, is_rest: bool) {
+        self.is_rest.store(is_rest, Ordering::Relaxed);
+    }
+
+    /// Where all is protected: the next repair of what has been sent until now.
+    pub fn poll_rest(&self, out: &mut Vec<u8>) -> bool {
+        if !self.is_rest.load(Ordering::Relaxed) {
+            return false;
+        }
+        lock(&self.sending).protection.handle_pause();
+        self.poll_repair(out)
+    }
+
     /// How often a frame should be sent again, where a copy costs so many bytes of what may be
     /// spent on repairs; 0 where none are sent or it cannot be afforded.
     pub fn pay_for_copies(&self, copy_bytes: usize) -> usize {
@@ -208,6 +226,10 @@ impl Channel {
             .pending_bytes
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left)
             .unwrap_or(0);
+        let mtu_bytes = self.mtu_bytes.load(Ordering::Relaxed);
+        // An acknowledgement is shorter.
+        let is_rest = self.is_rest.load(Ordering::Relaxed) && 2 * datagram.len() > mtu_bytes;
+        let pending = if is_rest { datagram.len() } else { pending };
         let mut sending = lock(&self.sending);
         sending.lately.1 += datagram.len() as f64;
         sending
@@ -215,8 +237,8 @@ impl Channel {
             .handle_sent(datagram, pending.min(datagram.len()));
         // A datagram that is not full: QUIC has nothing more to say. Behind a
         // full one something follows, and if it is an acknowledgement.
-        let is_short = datagram.len() + OVERHEAD_BYTES < self.mtu_bytes.load(Ordering::Relaxed);
-        if pending > 0 && is_short {
+        let is_short = datagram.len() + OVERHEAD_BYTES < mtu_bytes;
+        if pending > 0 && is_short && !is_rest {
             sending.protection.handle_pause();
         }
     }
