@@ -1,6 +1,10 @@
 //! The start: two and a half times what arrived, until a queue forms or nothing more arrives.
+//!
+//! Over a long round trip that would take many seconds, and whatever was too much would be so for a
+//! whole round trip. There the search leaps: a train of 20 ms at six times what arrived, a rest that
+//! gives back what a full link has queued of it, and then no more than what is known to arrive.
 
-use super::cohort::Sample;
+use super::cohort::{Purpose, Sample};
 use super::delay::Delay;
 use super::{Controller, PathMemory, Phase};
 
@@ -12,6 +16,35 @@ const GAIN: f64 = 2.5;
 const FLAT_ROUNDS: u32 = 3;
 /// Shorter round trips are taken for this at first: a burst of the first window fills any queue.
 const FIRST_RTT_MIN: f64 = 0.02;
+/// Round trips from which leaps are the faster way, s.
+const LEAP_RTT_MIN: f64 = 0.15;
+/// How much faster than what has arrived, and how long, s: on a link that is full already it makes
+/// a queue of a tenth of a second.
+const LEAP_GAIN: f64 = 6.0;
+const LEAP_SPAN: f64 = 0.02;
+/// A train of fewer packets measures nothing.
+const LEAP_PACKETS_MIN: u64 = 10;
+/// The first train goes as if the round trip were so long, s: a connection's first ten packets
+/// (RFC 6928) and few more. On a T1 it waits less than a tenth of a second.
+const LEAP_FIRST_RTT: f64 = 0.05;
+/// After a leap so much less than what arrives is sent for so long, s: what it has queued at most.
+const REST_GAIN: f64 = 0.5;
+const REST_SPAN: f64 = LEAP_SPAN * (LEAP_GAIN - 1.0) / (1.0 - REST_GAIN);
+/// A train that arrives at less than this part of its pace has met the link's rate.
+const LEAP_SLOWED: f64 = 0.8;
+/// Whoever has sent nothing for so long, s, begins anew: what went before measures nothing.
+const PAUSE: f64 = 0.05;
+
+/// What is sent at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stride {
+    /// What is known to arrive, or by the gain more.
+    Steady,
+    /// A short train far above it.
+    Leap,
+    /// Less than it, until then.
+    Rest(u64),
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct Climb {
@@ -25,11 +58,29 @@ pub(super) struct Climb {
     queued: u32,
     /// A cohort of this round was as fast as it was meant to be.
     is_full: bool,
+    stride: Stride,
+    /// First packet after the last leap.
+    leap_end_pn: u64,
+    /// What became of it.
+    leap: Leap,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leap {
+    /// Not known yet.
+    Sent,
+    /// It arrived as it was sent.
+    Whole,
+    /// It arrived slower.
+    Slowed,
 }
 
 impl Climb {
     pub(super) fn new(remembered: Option<PathMemory>) -> Self {
         Climb {
+            stride: Stride::Steady,
+            leap_end_pn: 0,
+            leap: Leap::Whole,
             remembered,
             gain: GAIN,
             best: 0.0,
@@ -60,9 +111,37 @@ impl Climb {
         is_alike.then_some(memory.rate / 2.0)
     }
 
+    /// Whether trains tell more in a round trip than a steady stream. Jitter stretches them.
+    fn leaps(&self, delay: &Delay) -> bool {
+        let is_new = self.gain == GAIN && self.jump(delay).is_none();
+        is_new && delay.is_known() && delay.base() >= LEAP_RTT_MIN && !is_jittery(delay)
+    }
+
+    /// What a train has shown can be read only by who knows the jitter.
+    fn may_leap(&self, delay: &Delay) -> bool {
+        self.leaps(delay) && (self.leap == Leap::Whole || delay.is_jitter_known())
+    }
+
+    pub(super) fn purpose(&self) -> Purpose {
+        match self.stride {
+            Stride::Steady => Purpose::Climb,
+            Stride::Leap => Purpose::Leap,
+            Stride::Rest(_) => Purpose::Rest,
+        }
+    }
+
     pub(super) fn pace(&self, rate: Option<f64>, delay: &Delay, mtu_bytes: f64) -> f64 {
         let rtt = (delay.base()).max(FIRST_RTT_MIN);
         let first = FIRST_PACKETS * mtu_bytes / rtt;
+        let known = rate.unwrap_or(0.0);
+        match self.stride {
+            Stride::Leap => {
+                return (LEAP_GAIN * known).max(FIRST_PACKETS * mtu_bytes / LEAP_FIRST_RTT);
+            }
+            Stride::Rest(_) => return first.max(REST_GAIN * known),
+            Stride::Steady if self.leaps(delay) => return first.max(known),
+            Stride::Steady => {}
+        }
         let first = first.max(self.jump(delay).unwrap_or(0.0));
         let most = self
             .remembered
@@ -88,7 +167,90 @@ impl Climb {
     }
 }
 
+/// Where round trips vary, one cohort proves nothing.
+fn is_jittery(delay: &Delay) -> bool {
+    delay.jitter() > 0.003f64.max(0.02 * delay.base())
+}
+
 impl Controller {
+    /// Whether a packet sent for this purpose may have waited behind a train of ours.
+    pub(super) fn is_strained(&self, purpose: Option<Purpose>) -> bool {
+        match (purpose, &self.phase) {
+            (Some(Purpose::Leap), _) => true,
+            (Some(Purpose::Rest), Phase::Climb(climb)) => climb.leap != Leap::Whole,
+            (Some(Purpose::Rest), _) => true,
+            _ => false,
+        }
+    }
+
+    /// A packet is about to be sent, so long after the one before.
+    pub(super) fn begin_climb(&mut self, pause: f64) {
+        let Phase::Climb(climb) = &mut self.phase else {
+            return;
+        };
+        if pause > PAUSE && self.is_limited && climb.leaps(&self.delay) {
+            climb.stride = Stride::Leap;
+            self.cut();
+        }
+    }
+
+    pub(super) fn advance_climb(&mut self, now_ns: u64) {
+        let (packets, span_ns) = self.cohorts.open();
+        let is_long = |span: f64, least| span_ns as f64 >= span * 1e9 && packets >= least;
+        let Phase::Climb(climb) = &mut self.phase else {
+            return;
+        };
+        match climb.stride {
+            Stride::Steady => {
+                let is_answered = self
+                    .largest_acked_pn
+                    .is_some_and(|pn| pn >= climb.leap_end_pn);
+                if is_answered && climb.may_leap(&self.delay) {
+                    climb.stride = Stride::Leap;
+                } else if !is_long(climb.span(&self.delay), 10) {
+                    return;
+                }
+            }
+            Stride::Leap if is_long(LEAP_SPAN, LEAP_PACKETS_MIN) => {
+                climb.leap_end_pn = self.next_pn;
+                climb.leap = Leap::Sent;
+                climb.stride = Stride::Rest(now_ns + (REST_SPAN * 1e9) as u64);
+            }
+            Stride::Rest(until_ns) if now_ns >= until_ns => climb.stride = Stride::Steady,
+            Stride::Leap | Stride::Rest(_) => return,
+        }
+        self.cut();
+    }
+
+    /// What became of a train: the link's rate, where that is less than the train's.
+    pub(super) fn learn_leap(&mut self, now_ns: u64, sample: &Sample, corrected: f64) {
+        if !matches!(self.phase, Phase::Climb(_)) {
+            return;
+        }
+        let known = self.rates.get().unwrap_or(0.0);
+        if corrected > known {
+            self.rates.set(corrected);
+        }
+        let packets = 2.0 * self.mtu_bytes / corrected.max(1.0);
+        let limit = 0.005f64.max(packets).max(1.5 * self.delay.jitter());
+        let last_ns = Some(sample.rtt_ns.1).filter(|rtt_ns| *rtt_ns != u64::MAX);
+        let queue_ns = last_ns.map_or(0, |ns| ns.saturating_sub(self.delay.base_ns()));
+        // Whoever paused has sent no train.
+        let is_train = sample.sent_packets >= LEAP_PACKETS_MIN as f64;
+        let is_slowed = is_train && sample.rate < LEAP_SLOWED * sample.sent_rate;
+        let is_known = self.delay.is_jitter_known() && !sample.is_limited;
+        let is_queued = is_known && is_slowed && queue_ns as f64 / 1e9 > limit;
+        if let Phase::Climb(climb) = &mut self.phase {
+            climb.is_full |= !sample.is_limited;
+            climb.leap = if is_slowed { Leap::Slowed } else { Leap::Whole };
+        }
+        if is_queued || self.is_at_max() {
+            // The rest has given back what waited.
+            self.rates.next_cycle();
+            self.enter(Phase::Cruise(now_ns));
+        }
+    }
+
     pub(super) fn learn_climb(&mut self, now_ns: u64, sample: &Sample, corrected: f64) {
         if !matches!(self.phase, Phase::Climb(_)) {
             return;
@@ -97,10 +259,11 @@ impl Controller {
         if corrected > known {
             self.rates.set(corrected);
         }
-        let is_queued = self.is_queued(sample, corrected);
-        let is_jittery = self.delay.jitter() > 0.003f64.max(0.02 * self.delay.base());
-        let shorts_max = if is_jittery { 8 } else { 3 };
+        // Few packets of somebody who pauses are slowed by any loss, and delayed by what others do.
         let is_full = !sample.is_limited;
+        let is_queued = is_full && self.is_queued(sample, corrected);
+        let is_jittery = is_jittery(&self.delay);
+        let shorts_max = if is_jittery { 8 } else { 3 };
         let is_short =
             self.delay.is_jitter_known() && is_full && sample.rate < 0.7 * sample.sent_rate;
         let is_max = self.is_at_max();
@@ -112,6 +275,13 @@ impl Controller {
         climb.queued = if is_queued { climb.queued + 1 } else { 0 };
         // Where round trips vary, one cohort proves nothing.
         let is_queued = climb.queued > u32::from(is_jittery);
+        if climb.short >= shorts_max && climb.leaps(&self.delay) {
+            // A train passed that was shorter than a policer's patience.
+            self.rates.set(self.latest.max(known / LEAP_GAIN));
+        }
+        let Phase::Climb(climb) = &self.phase else {
+            return;
+        };
         if is_queued || is_max || climb.flat_rounds >= FLAT_ROUNDS || climb.short >= shorts_max {
             let patience_ns = self.delay.recent_ns() * 4;
             self.rates.next_cycle();

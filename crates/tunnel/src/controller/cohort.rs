@@ -10,6 +10,10 @@ use std::collections::VecDeque;
 pub(super) enum Purpose {
     /// Searching for the rate, doubling.
     Climb,
+    /// Searching for it with a train far above what has arrived.
+    Leap,
+    /// Gives back what such a train may have queued.
+    Rest,
     /// At the estimate, less what the queue asks for.
     Cruise,
     /// Above the estimate: is there more?
@@ -58,6 +62,8 @@ struct Cohort {
     acked_bytes: f64,
     first: Option<Mark>,
     last: Option<Mark>,
+    /// What the acknowledgement before the last one said.
+    before: Option<Mark>,
     rtt_ns: (u64, u64),
     is_limited: bool,
 }
@@ -88,6 +94,7 @@ impl Cohorts {
             acked_bytes: 0.0,
             first: None,
             last: None,
+            before: None,
             rtt_ns: (u64::MAX, u64::MAX),
             is_limited: false,
         });
@@ -123,19 +130,25 @@ impl Cohorts {
         match &mut cohort.first {
             // Packets that the first acknowledgement covers arrived before it.
             Some(first) if first.acked_ns == now_ns => *first = mark,
-            Some(_) => cohort.last = Some(mark),
+            Some(_) => {
+                if cohort.last.is_some_and(|last| last.acked_ns != now_ns) {
+                    cohort.before = cohort.last;
+                }
+                cohort.last = Some(mark);
+            }
             None => cohort.first = Some(mark),
         }
     }
 
-    /// A round trip measured with packet `pn`.
-    pub(super) fn handle_rtt(&mut self, pn: u64, rtt_ns: u64) {
-        let Some(cohort) = self.of(pn) else { return };
+    /// A round trip measured with packet `pn`. Says what that was sent for.
+    pub(super) fn handle_rtt(&mut self, pn: u64, rtt_ns: u64) -> Option<Purpose> {
+        let cohort = self.of(pn)?;
         let half = cohort.sent_packets / 2;
         match pn < cohort.first_pn + half {
             true => cohort.rtt_ns.0 = cohort.rtt_ns.0.min(rtt_ns),
             false => cohort.rtt_ns.1 = cohort.rtt_ns.1.min(rtt_ns),
         }
+        Some(cohort.purpose)
     }
 
     /// The sender has nothing to send.
@@ -147,11 +160,12 @@ impl Cohorts {
 
     /// The next cohort that is complete: a packet sent after it has arrived.
     pub(super) fn poll(&mut self, largest_acked_pn: u64) -> Option<Sample> {
-        let next_pn = self.0.get(1)?.first_pn;
-        if largest_acked_pn < next_pn {
+        let next = self.0.get(1)?;
+        if largest_acked_pn < next.first_pn {
             return None;
         }
-        self.0.pop_front().map(|cohort| cohort.sample())
+        let next_ns = next.first.map(|mark| mark.acked_ns);
+        self.0.pop_front().map(|cohort| cohort.sample(next_ns))
     }
 
     fn of(&mut self, pn: u64) -> Option<&mut Cohort> {
@@ -161,7 +175,15 @@ impl Cohorts {
 }
 
 impl Cohort {
-    fn sample(&self) -> Sample {
+    /// When the last packet was acknowledged. That of a train may have waited for the first packet
+    /// after it, which comes much later: the one before tells more.
+    fn end(&self, next_ns: Option<u64>) -> Option<Mark> {
+        let has_waited = self.purpose == Purpose::Leap
+            && self.last.is_some_and(|last| Some(last.acked_ns) == next_ns);
+        self.before.filter(|_| has_waited).or(self.last)
+    }
+
+    fn sample(&self, next_ns: Option<u64>) -> Sample {
         let span = |(from, to): (u64, u64)| to.saturating_sub(from) as f64 / 1e9;
         let last_bytes = self.sent_bytes / self.sent_packets.max(1) as f64;
         let send_span = span(self.sent_ns);
@@ -170,7 +192,7 @@ impl Cohort {
         } else {
             0.0
         };
-        let rate = match (self.first, self.last) {
+        let rate = match (self.first, self.end(next_ns)) {
             (Some(first), Some(last)) => {
                 // The longer one: acknowledgements may come in lumps, packets may leave in bursts.
                 let acked = span((first.acked_ns, last.acked_ns));

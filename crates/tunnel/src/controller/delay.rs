@@ -81,12 +81,17 @@ impl Delay {
         }
     }
 
-    pub(super) fn handle_rtt(&mut self, now_ns: u64, rtt_ns: u64) {
+    /// `is_strained`: we may have made a queue ourselves, and on purpose. That is no jitter, nor is
+    /// what others do with a queue they hold.
+    pub(super) fn handle_rtt(&mut self, now_ns: u64, rtt_ns: u64, is_strained: bool) {
         self.latest_ns = rtt_ns;
         if !self.is_frozen || self.base.get().is_none_or(|base| rtt_ns < base) {
             self.base.update(now_ns, rtt_ns);
         }
         self.recent.update(now_ns, rtt_ns);
+        if is_strained || self.is_frozen {
+            return;
+        }
         let (least, largest) = self.range.unwrap_or((rtt_ns, rtt_ns));
         self.range = Some((least.min(rtt_ns), largest.max(rtt_ns)));
         self.seen += 1;
@@ -116,6 +121,11 @@ impl Delay {
     /// What is seen now is not a queue.
     pub(super) fn rebase(&mut self) {
         self.floor_ns = self.recent_ns();
+    }
+
+    /// What was taken for a longer route was a queue.
+    pub(super) fn forget_floor(&mut self) {
+        self.floor_ns = 0;
     }
 
     pub(super) fn is_known(&self) -> bool {

@@ -61,14 +61,25 @@ impl LossModel {
         self.all.value.min(most).min(0.5)
     }
 
+    /// Whether so much of so many packets, whenever they were sent, is more than the path loses by
+    /// itself.
+    pub(super) fn is_excess(&self, missing: f64, packets: f64) -> bool {
+        let seen = Share {
+            value: missing,
+            packets,
+        };
+        packets >= 20.0 && self.exceeds(seen)
+    }
+
+    fn exceeds(&self, seen: Share) -> bool {
+        let spread = seen.deviation(3.0).hypot(self.below.deviation(3.0));
+        let is_known = self.below.packets >= 40.0;
+        is_known && seen.value > self.below.value.max(self.all.value) + 0.02 + 2.0 * spread
+    }
+
     /// Whether load at the rate loses more than the path does by itself.
     pub(super) fn has_excess(&self) -> bool {
-        let packets = self.cruise.packets;
-        if packets < 60.0 || self.below.packets < 40.0 {
-            return false;
-        }
-        let spread = self.cruise.deviation(3.0).hypot(self.below.deviation(3.0));
-        self.cruise.value > self.below.value.max(self.all.value) + 0.02 + 2.0 * spread
+        self.cruise.packets >= 60.0 && self.exceeds(self.cruise)
     }
 
     /// What was seen at the rate said what it had to say.

@@ -103,6 +103,8 @@ pub struct Controller {
     round_end_pn: u64,
     /// Packet number and round trip of the newest packet of the acknowledgement being handled.
     batch: Option<(u64, u64)>,
+    /// When the newest packet was sent.
+    sent_ns: u64,
     /// When the first packet since the last acknowledgement was sent.
     waiting_since_ns: Option<u64>,
     /// Rate of the newest cohort that was not limited by the application, bytes per second, and
@@ -116,7 +118,7 @@ pub struct Controller {
 }
 
 /// Part of the estimate that is sent when the queue is empty: what is not used drains it.
-const CRUISE_GAIN: f64 = 0.99;
+const CRUISE_GAIN: f64 = 0.997;
 /// The same on a link whose rate is known: the rest carries acknowledgements and repairs.
 const TOLD_GAIN: f64 = 0.991;
 /// Part of the rate that is kept when load turns out to cost others, or a router says so.
@@ -147,6 +149,7 @@ impl Controller {
             largest_acked_pn: None,
             round_end_pn: 0,
             batch: None,
+            sent_ns: 0,
             waiting_since_ns: None,
             newest: 0.0,
             latest: 0.0,
@@ -177,6 +180,8 @@ impl Controller {
         if self.next_pn == 0 {
             self.cohorts.begin(pn, self.purpose(), self.pace);
         }
+        self.begin_climb(now_ns.saturating_sub(self.sent_ns) as f64 / 1e9);
+        self.sent_ns = now_ns;
         self.next_pn = self.next_pn.max(pn + 1);
         self.waiting_since_ns.get_or_insert(now_ns);
         self.cohorts.handle_sent(now_ns, bytes as f64);
@@ -208,8 +213,9 @@ impl Controller {
             self.cohorts.handle_limited();
         }
         if let Some((pn, rtt_ns)) = self.batch.take() {
-            self.delay.handle_rtt(now_ns, rtt_ns);
-            self.cohorts.handle_rtt(pn, rtt_ns);
+            let purpose = self.cohorts.handle_rtt(pn, rtt_ns);
+            let is_strained = self.is_strained(purpose);
+            self.delay.handle_rtt(now_ns, rtt_ns, is_strained);
         }
         let Some(largest_pn) = self.largest_acked_pn else {
             return;
@@ -227,8 +233,13 @@ impl Controller {
 
     /// A packet was declared lost.
     pub fn handle_lost(&mut self, now_ns: u64, pn: u64) {
-        if let Phase::Compete(compete) = &mut self.phase {
-            compete.handle_lost(now_ns, pn, self.next_pn);
+        match &mut self.phase {
+            Phase::Compete(compete) => {
+                let queue = self.delay.queue();
+                compete.handle_lost(now_ns, pn, self.next_pn, queue);
+            }
+            Phase::Yield(test) => test.handle_lost(pn),
+            _ => {}
         }
     }
 
@@ -268,7 +279,7 @@ impl Controller {
         let slack = 64.0 * self.mtu_bytes;
         let rate = self.rate();
         let bytes = match &self.phase {
-            Phase::Climb(_) => 4.0 * self.pace * self.rtt(),
+            Phase::Climb(_) => 4.0 * self.pace.max(rate) * self.rtt(),
             Phase::Compete(compete) => return compete.window_bytes() as u64,
             _ => rate * (2.0 * self.delay.base() + 3.0 * self.delay.jitter()),
         };
@@ -380,14 +391,14 @@ impl Controller {
 
     fn handle_round(&mut self, now_ns: u64) {
         let window_ns = (self.cohort_span() * 1e9) as u64;
-        let rtt = self.rtt();
+        let (rtt, queue) = (self.rtt(), self.delay.queue());
         self.delay.handle_round(window_ns);
         if let Phase::Climb(climb) = &mut self.phase {
             let rate = self.rates.get().unwrap_or(0.0);
             climb.handle_round(rate);
         }
         if let Phase::Compete(compete) = &mut self.phase {
-            compete.handle_round(now_ns, rtt, &self.loss);
+            compete.handle_round(now_ns, rtt, queue, &self.loss);
         }
     }
 
@@ -404,6 +415,7 @@ impl Controller {
         }
         match sample.purpose {
             Purpose::Climb => self.learn_climb(now_ns, sample, corrected),
+            Purpose::Leap => self.learn_leap(now_ns, sample, corrected),
             Purpose::Up => self.learn_up(sample, corrected),
             Purpose::Down if is_queue_short => {
                 self.loss.handle_below(sample.missing, sample.sent_packets);
@@ -413,7 +425,7 @@ impl Controller {
                 self.loss
                     .handle_cruise(sample.missing, sample.sent_packets, is_empty);
             }
-            Purpose::Drain => return,
+            Purpose::Drain | Purpose::Rest => return,
             Purpose::Down | Purpose::Compete => {}
         }
         if matches!(sample.purpose, Purpose::Up | Purpose::Cruise) {
@@ -445,7 +457,7 @@ impl Controller {
     /// Purpose of what is sent now.
     fn purpose(&self) -> Purpose {
         match &self.phase {
-            Phase::Climb(_) => Purpose::Climb,
+            Phase::Climb(climb) => climb.purpose(),
             Phase::Drain(_) | Phase::Yield(_) => Purpose::Drain,
             Phase::Cruise(_) => Purpose::Cruise,
             Phase::Up => Purpose::Up,
@@ -471,7 +483,7 @@ impl Controller {
         let is_long = |span: f64, least: u64| span_ns as f64 >= span * 1e9 && packets >= least;
         let span = self.cohort_span();
         match &self.phase {
-            Phase::Climb(climb) if is_long(climb.span(&self.delay), 10) => self.cut(),
+            Phase::Climb(_) => self.advance_climb(now_ns),
             Phase::Drain(until_ns)
                 if now_ns >= *until_ns || self.delay.queue() < self.threshold() =>
             {
@@ -516,7 +528,8 @@ impl Controller {
             true => TOLD_GAIN,
             false => CRUISE_GAIN,
         };
-        let excess = self.delay.queue() - 0.2 * self.threshold();
+        let packet = self.mtu_bytes / self.rate().max(1.0);
+        let excess = self.delay.queue() - packet.max(0.2 * self.threshold());
         let time = (2.0 * self.rtt()).max(0.2);
         (full - excess.max(0.0) / time).max(GAIN_MIN)
     }

@@ -7,6 +7,8 @@ pub(super) const UP_GAIN: f64 = 1.25;
 pub(super) const DOWN_GAIN: f64 = 0.75;
 /// More than noise: the path has become faster.
 const NEWS: f64 = 1.1;
+/// A probe of which this part of its pace arrives has met no full link.
+const WHOLE: f64 = 0.95;
 /// Probes in a row that found more before the search starts anew.
 const FINDS: u32 = 2;
 
@@ -80,7 +82,10 @@ impl Controller {
     pub(super) fn learn_up(&mut self, sample: &Sample, corrected: f64) {
         let grown_ns = sample.rtt_ns.1.saturating_sub(sample.rtt_ns.0);
         let is_queueing = grown_ns as f64 / 1e9 > 0.1 * self.cohort_span();
-        if sample.is_limited || is_queueing || corrected < NEWS * self.probe.before {
+        // On a full link others give way to a train, and it arrives slower than it was sent.
+        let is_whole = corrected > WHOLE * sample.sent_rate;
+        let is_news = corrected > NEWS * self.probe.before;
+        if sample.is_limited || is_queueing || !is_whole || !is_news {
             self.probe.finds = 0;
             return;
         }

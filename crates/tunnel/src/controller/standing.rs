@@ -8,6 +8,8 @@ use super::compete::Compete;
 use super::{Controller, Phase, SHORT_QUEUE};
 
 const YIELD_GAIN: f64 = 0.7;
+/// The same while others are known to share the link: what we have is little, and must show.
+const LOOK_GAIN: f64 = 0.5;
 /// The rate is not cut further than this at once: what arrived last may be an accident.
 const LEAST_STEP: f64 = 0.3;
 /// A queue that stands is more than this beyond twice the threshold, s.
@@ -19,6 +21,11 @@ const YIELDS_IN_VAIN: u32 = 3;
 /// While others are known to share the link, a queue that does not move when we yield is more
 /// often them filling in than a longer route: so many looks in a row must say so.
 const FLAT_LOOKS: u32 = 3;
+/// The round trip of a longer route moves by less than this part of what it grew by, and the
+/// threshold.
+const FLAT: f64 = 0.05;
+/// A route does not become longer again within this time.
+const CREEPING_NS: u64 = 10_000_000_000;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Standing {
@@ -27,6 +34,9 @@ pub(super) struct Standing {
     in_vain: u32,
     /// Looks in a row in which the queue did not move.
     flat: u32,
+    /// When a queue was last taken for a longer route, and the round trip when that was first done
+    /// of several times in a row.
+    rebased: Option<(u64, u64)>,
 }
 
 #[derive(Debug, Clone)]
@@ -40,13 +50,29 @@ pub(super) struct Yield {
     from_ns: u64,
     range: Option<(f64, f64)>,
     since_ns: u64,
+    /// What arrived before the first of several tests in a row.
+    entry_rate: f64,
+    /// First packet of the test, and how many since have been lost.
+    first_pn: u64,
+    lost: u64,
     /// What goes on if others are still there.
     shared: Option<Compete>,
 }
 
 impl Yield {
     pub(super) fn pace(&self) -> f64 {
-        self.rate * YIELD_GAIN
+        self.rate * gain(self.shared.as_ref())
+    }
+
+    pub(super) fn handle_lost(&mut self, pn: u64) {
+        self.lost += u64::from(pn >= self.first_pn);
+    }
+}
+
+fn gain(shared: Option<&Compete>) -> f64 {
+    match shared {
+        Some(_) => LOOK_GAIN,
+        None => YIELD_GAIN,
     }
 }
 
@@ -89,19 +115,26 @@ impl Controller {
         };
         let queue = self.delay.queue();
         let rtt_ns = self.delay.recent_ns();
-        let drain_ns = (queue / (1.0 - YIELD_GAIN) * 1e9) as u64;
+        let drain_ns = (queue / (1.0 - gain(shared.as_ref())) * 1e9) as u64;
         let known = self.rate();
         let rate = match self.latest > 0.0 {
             true => self.latest.clamp(LEAST_STEP * known, known),
             false => known,
         };
+        let entry_rate = match &self.phase {
+            Phase::Yield(test) => test.entry_rate.min(known),
+            _ => rate,
+        };
         let test = Yield {
             rate,
+            entry_rate,
             queue,
             until_ns: now_ns + rtt_ns + drain_ns + drain_ns / 4,
             from_ns: now_ns + rtt_ns,
             range: None,
             since_ns: now_ns,
+            first_pn: self.next_pn,
+            lost: 0,
             shared,
         };
         self.enter(Phase::Yield(test));
@@ -122,31 +155,83 @@ impl Controller {
         if now_ns < test.until_ns {
             return;
         }
-        let (least, largest) = test.range.unwrap_or((queue, queue));
-        let noise = match self.delay.jitter() > 0.1 * test.queue {
-            true => 0.5,
-            false => 0.2,
+        let is_flat = self.is_flat(test, queue) && !self.is_lossy(test);
+        // Who has been cut has filled the queue, or others have.
+        let has_cut = test.shared.as_ref().is_some_and(Compete::has_cut);
+        self.standing.flat = match is_flat && !has_cut {
+            true => self.standing.flat + 1,
+            false => 0,
         };
-        let is_flat = least > (1.0 - noise) * test.queue && largest < (1.0 + noise) * test.queue;
-        self.standing.flat = if is_flat { self.standing.flat + 1 } else { 0 };
+        let may_compete = !self.settings.is_owned;
+        if is_flat && test.shared.is_none() && may_compete && self.is_creeping(now_ns) {
+            // It was no longer route the last time, either.
+            self.delay.forget_floor();
+            let rate = test.entry_rate;
+            return self.compete(now_ns, rate);
+        }
         if is_flat && (test.shared.is_none() || self.standing.flat >= FLAT_LOOKS) {
-            self.delay.freeze(false);
-            self.delay.rebase();
-            self.standing.in_vain = 0;
-            return self.enter(Phase::Cruise(now_ns));
+            return self.rebase(now_ns);
         }
         if let Some(mut compete) = test.shared.clone() {
             compete.resume(now_ns, now_ns - test.since_ns);
             return self.enter(Phase::Compete(compete));
         }
         self.standing.in_vain += 1;
-        let may_compete = !self.settings.is_owned;
         if may_compete && self.standing.in_vain >= YIELDS_IN_VAIN && queue > SHORT_QUEUE {
-            self.standing.in_vain = 0;
-            self.delay.freeze(true);
-            let window = test.rate * self.rtt();
-            return self.enter(Phase::Compete(Compete::new(now_ns, window, self.mtu_bytes)));
+            let rate = test.entry_rate;
+            return self.compete(now_ns, rate);
         }
         self.start_yield(now_ns);
+    }
+
+    /// Whether the queue did not move. Packets of our own make some noise, and jitter more.
+    fn is_flat(&self, test: &Yield, queue: f64) -> bool {
+        let noise = match self.delay.jitter() > 0.1 * test.queue {
+            true => 0.5 * test.queue,
+            false => FLAT * test.queue + self.threshold(),
+        };
+        let (least, largest) = test.range.unwrap_or((queue, queue));
+        least > test.queue - noise && largest < test.queue + noise
+    }
+
+    /// Whether the path loses more than it does by itself, although we yield: the queue is full. A
+    /// longer route loses nothing.
+    fn is_lossy(&self, test: &Yield) -> bool {
+        let packets = self.next_pn.saturating_sub(test.first_pn) as f64;
+        let missing = test.lost as f64 / packets.max(1.0);
+        self.loss.is_excess(missing, packets)
+    }
+
+    /// The route has become longer.
+    fn rebase(&mut self, now_ns: u64) {
+        let rtt_ns = self.delay.recent_ns();
+        let first_ns = self.rebased(now_ns).unwrap_or(rtt_ns);
+        self.standing.rebased = Some((now_ns, first_ns));
+        self.standing.in_vain = 0;
+        self.delay.freeze(false);
+        self.delay.rebase();
+        self.enter(Phase::Cruise(now_ns));
+    }
+
+    /// A route becomes longer once. What goes on growing is somebody's queue.
+    fn is_creeping(&self, now_ns: u64) -> bool {
+        let first_ns = self.rebased(now_ns).unwrap_or(u64::MAX);
+        let grown_ns = self.delay.recent_ns().saturating_sub(first_ns);
+        grown_ns as f64 / 1e9 > SHORT_QUEUE.max(1.5 * self.delay.jitter())
+    }
+
+    /// The round trip when a longer route was seen last, and not long ago.
+    fn rebased(&self, now_ns: u64) -> Option<u64> {
+        let (at_ns, first_ns) = self.standing.rebased?;
+        (now_ns.saturating_sub(at_ns) < CREEPING_NS).then_some(first_ns)
+    }
+
+    /// Goes on as one of several, from this rate.
+    fn compete(&mut self, now_ns: u64, rate: f64) {
+        self.standing.in_vain = 0;
+        self.standing.rebased = None;
+        self.delay.freeze(true);
+        let window = rate * self.rtt();
+        self.enter(Phase::Compete(Compete::new(now_ns, window, self.mtu_bytes)));
     }
 }
