@@ -9,6 +9,7 @@ use crate::error::FrameError;
 use crate::extents::Place;
 use crate::frame::{LogPlace, View};
 use crate::log::{Found, Log, NOWHERE};
+use crate::segments::{BlockLengths, Segments};
 use crate::settings::Settings;
 use crate::stats::DecoderStats;
 use crate::token::{Known, Reader};
@@ -82,6 +83,16 @@ impl Decoder {
             output.truncate(start);
         }
         decoded
+    }
+
+    /// The segments of its log.
+    pub fn segments(&mut self) -> Segments<'_> {
+        Segments(&mut self.log)
+    }
+
+    /// Puts a segment where room was reserved for it.
+    pub fn seed(&mut self, number: u64, bytes: &[u8], lengths: &BlockLengths) {
+        self.log.seed(number, bytes, lengths);
     }
 
     /// Counters since the beginning.

@@ -12,10 +12,11 @@ use crate::ahead::Ahead;
 use crate::extend::{common_prefix, common_suffix, run_back_of, run_of};
 use crate::frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain};
 use crate::index::{Index, WINDOW_BYTES};
-use crate::log::{Found, Log, NOWHERE};
+use crate::log::{Found, Log, NOWHERE, SEGMENT_BYTES};
 use crate::reach::Reach;
 use crate::run::find_run;
 use crate::sampler::Sampler;
+use crate::segments::{BlockLengths, Segments};
 use crate::settings::Settings;
 use crate::stats::EncoderStats;
 use crate::token::{Known, Token, Writer};
@@ -216,6 +217,38 @@ impl Encoder {
     pub fn forget(&mut self, position: u64, bytes: u64) {
         self.log.forget(position, bytes);
         self.expected = None;
+    }
+
+    /// The segments of its log.
+    pub fn segments(&mut self) -> Segments<'_> {
+        Segments(&mut self.log)
+    }
+
+    /// Puts a segment where room was reserved for it: from now on it is referred to, so the other end must hold all of it.
+    pub fn seed(&mut self, number: u64, bytes: &[u8], lengths: &BlockLengths) {
+        let written = self.log.seed(number, bytes, lengths);
+        let position = number * SEGMENT_BYTES as u64;
+        for &(from, to) in written.ranges() {
+            let part = slice(bytes, from as usize, to as usize);
+            self.learn(position + u64::from(from), part);
+        }
+    }
+
+    /// Remembers the samples of bytes that are in the log already.
+    fn learn(&mut self, position: u64, bytes: &[u8]) {
+        let mut ahead = Ahead::default();
+        let near = self.log.end();
+        for at in (0..bytes.len()).step_by(BLOCK_BYTES) {
+            let range = (at, bytes.len().min(at + BLOCK_BYTES));
+            ahead.look_up(self.sampler, &self.index, bytes, range, near);
+            while let Some(sample) = ahead.next_from(at) {
+                let position = position + sample.at as u64;
+                // What passed since is newer.
+                if sample.found.is_none_or(|found| found < position) {
+                    self.index.insert(sample.fingerprint, position);
+                }
+            }
+        }
     }
 
     /// The virtual position after everything encoded so far.

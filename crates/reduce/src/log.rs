@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use crate::extents::{Extents, Place};
 use crate::index::Advise;
+use crate::segments::{BlockLengths, Written};
 
 /// Kept bytes come and go in units of this.
 pub const SEGMENT_BYTES: usize = 1 << SEGMENT_BITS;
@@ -33,6 +34,9 @@ struct Segment {
     is_recent: bool,
     /// The round in which it was pinned last.
     round: u64,
+    /// What of it is at hand.
+    written: Written,
+    is_changed: bool,
 }
 
 pub(crate) struct Log {
@@ -53,6 +57,9 @@ pub(crate) struct Log {
     round: u64,
     pinned: usize,
     unkept_bytes: u64,
+    is_watched: bool,
+    /// Segments written since somebody asked, if anybody does.
+    changed: Vec<u64>,
 }
 
 impl Log {
@@ -73,6 +80,8 @@ impl Log {
             round: 1,
             pinned: 0,
             unkept_bytes: 0,
+            is_watched: false,
+            changed: Vec::new(),
         }
     }
 
@@ -194,7 +203,15 @@ impl Log {
     /// Takes `bytes` new bytes back that were appended last.
     pub(crate) fn take_back(&mut self, bytes: u64) {
         self.extents.truncate(self.end() - bytes);
+        let end = self.address;
         self.address -= bytes;
+        let first = self.address >> SEGMENT_BITS;
+        for number in first..end.div_ceil(SEGMENT_BYTES as u64) {
+            let rest = self.address.saturating_sub(number << SEGMENT_BITS);
+            if let Some(segment) = self.segment_mut(number) {
+                segment.written.cut(rest.min(SEGMENT_BYTES as u64) as u32);
+            }
+        }
     }
 
     /// Pins a segment until somebody says for how long, once a round.
@@ -325,6 +342,78 @@ impl Log {
         }
     }
 
+    /// Makes room at the beginning of an empty log for segments that are put in later.
+    pub(crate) fn reserve(&mut self, count: u64) {
+        if self.end() > 0 || self.address > 0 {
+            return;
+        }
+        self.segments.resize(count as usize, Segment::default());
+        self.address = count << SEGMENT_BITS;
+        self.extents.push(Place::Hole, self.address);
+    }
+
+    pub(crate) fn watch(&mut self) {
+        self.is_watched = true;
+    }
+
+    pub(crate) fn take_changed(&mut self) -> Vec<u64> {
+        let changed = std::mem::take(&mut self.changed);
+        for &number in &changed {
+            if let Some(segment) = self.segment_mut(number) {
+                segment.is_changed = false;
+            }
+        }
+        changed
+    }
+
+    /// A segment that is at hand, and what of it is.
+    pub(crate) fn segment_bytes(&self, number: u64) -> Option<(&[u8], &Written)> {
+        let segment = self.segment(number)?;
+        let start = segment.slot? as usize * SEGMENT_BYTES;
+        let bytes = self.memory.get(start..start + SEGMENT_BYTES)?;
+        Some((bytes, &segment.written))
+    }
+
+    /// Puts a segment where room was reserved for it, unless all memory is taken. What of it is there, or nothing.
+    pub(crate) fn seed(&mut self, number: u64, bytes: &[u8], lengths: &BlockLengths) -> Written {
+        if bytes.len() != SEGMENT_BYTES {
+            return Written::default();
+        }
+        let Some(slot) = self.seed_slot(number) else {
+            return Written::default();
+        };
+        let written = Written::of(lengths);
+        let start = slot * SEGMENT_BYTES;
+        if let Some(room) = self.memory.get_mut(start..start + SEGMENT_BYTES) {
+            room.copy_from_slice(bytes);
+        }
+        for &(from, to) in written.ranges() {
+            let address = (number << SEGMENT_BITS) + u64::from(from);
+            let bytes = u64::from(to - from);
+            self.extents.fill(address, &[(Place::Kept(address), bytes)]);
+        }
+        if let Some(segment) = self.segment_mut(number) {
+            segment.slot = Some(slot as u32);
+            segment.written = written.clone();
+        }
+        written
+    }
+
+    /// An empty slot for a segment that has none.
+    fn seed_slot(&mut self, number: u64) -> Option<usize> {
+        if self.segment(number)?.slot.is_some() {
+            return None;
+        }
+        let here = self.slots.get(self.hand).copied().flatten();
+        let slot = match here {
+            None => self.hand,
+            Some(_) => self.slots.iter().position(Option::is_none)?,
+        };
+        self.hand = (slot + 1) % self.slots.len();
+        *self.slots.get_mut(slot)? = Some(number);
+        Some(slot)
+    }
+
     fn segment(&self, number: u64) -> Option<&Segment> {
         self.segments
             .get(usize::try_from(number.checked_sub(self.first)?).ok()?)
@@ -356,7 +445,26 @@ impl Log {
         };
         room.copy_from_slice(bytes);
         self.note(number);
+        self.note_written(number, address as usize % SEGMENT_BYTES, bytes.len());
         true
+    }
+
+    fn note_written(&mut self, number: u64, start: usize, bytes: usize) {
+        let is_watched = self.is_watched;
+        let Some(segment) = self.segment_mut(number) else {
+            return;
+        };
+        segment.written.add(start as u32, (start + bytes) as u32);
+        if !is_watched || std::mem::replace(&mut segment.is_changed, true) {
+            return;
+        }
+        self.changed.push(number);
+        if self.changed.len() > 2 * self.slots.len() {
+            // Nobody asks; what has gone meanwhile is of no use.
+            let mut changed = std::mem::take(&mut self.changed);
+            changed.retain(|&number| self.segment_bytes(number).is_some());
+            self.changed = changed;
+        }
     }
 
     /// The slot of a segment; a new segment gets one.
@@ -405,6 +513,8 @@ impl Log {
     fn evict(&mut self, number: u64, slot: usize) {
         if let Some(segment) = self.segment_mut(number) {
             segment.slot = None;
+            segment.written.clear();
+            segment.is_changed = false;
         }
         if let Some(slot) = self.slots.get_mut(slot) {
             *slot = None;
