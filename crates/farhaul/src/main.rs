@@ -10,6 +10,7 @@
 mod accuracy_command;
 mod ask;
 mod bypass_command;
+mod cache_command;
 mod calibrate_command;
 mod config_command;
 mod doctor_command;
@@ -80,6 +81,8 @@ enum Verb {
     Bypass(bypass_command::BypassCommand),
     /// Reset one flow.
     Reset(reset_command::ResetCommand),
+    /// What has passed and is remembered: figures, check, forget.
+    Cache(cache_command::CacheCommand),
     /// Look at what usually goes wrong, with evidence and remedy.
     Doctor(doctor_command::DoctorCommand),
     /// Make the gateway read its configuration file again.
@@ -105,6 +108,7 @@ impl Verb {
             Self::Top(command) => command.run(),
             Self::Bypass(command) => command.run(),
             Self::Reset(command) => command.run(),
+            Self::Cache(command) => command.run(),
             Self::Doctor(command) => command.run(),
             Self::Reload(command) => command.run(),
         }

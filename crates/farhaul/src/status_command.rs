@@ -62,7 +62,10 @@ pub(crate) fn page(status: &Status, paint: Paint) -> String {
         }
     }
     for peer in &status.peers {
-        for line in [correction(peer), reduction(peer)].into_iter().flatten() {
+        for line in [correction(peer), reduction(peer), disk(peer)]
+            .into_iter()
+            .flatten()
+        {
             let _ = writeln!(text, "  {}: {line}", clean(&peer.name));
         }
     }
@@ -130,6 +133,23 @@ fn reduction(peer: &PeerStatus) -> Option<String> {
         bytes(figures.store_bytes),
         bytes(figures.index_bytes),
         figures.asked_again
+    ))
+}
+
+/// What is kept on disk for a peer.
+fn disk(peer: &PeerStatus) -> Option<String> {
+    let figures = peer.reduction.as_ref()?;
+    let disk = figures.disk.as_ref()?;
+    let problem = disk
+        .problem
+        .as_deref()
+        .map(|problem| format!("; {}", clean(problem)));
+    Some(format!(
+        "{} of {} on disk, {} of it read back into memory{}",
+        bytes(disk.used_bytes),
+        bytes(disk.size_bytes),
+        bytes(figures.warmed_bytes),
+        problem.unwrap_or_default()
     ))
 }
 

@@ -50,6 +50,16 @@ impl Operator for Notes {
     fn reload(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
         Box::pin(async { Err("gw.toml:3:1: unknown key".to_owned()) })
     }
+    fn clear_cache(
+        &self,
+        peer: Option<String>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        let noted = format!("clear {}", peer.as_deref().unwrap_or("all"));
+        self.0.lock().unwrap().push(noted);
+        let is_known = peer.is_none_or(|peer| peer == "hq");
+        let cleared = is_known.then_some(()).ok_or("there is no such peer");
+        Box::pin(async move { cleared.map_err(str::to_owned) })
+    }
     fn config_toml(&self) -> String {
         String::new()
     }
@@ -172,6 +182,36 @@ fn switches_reach_the_gateway_and_its_refusals_come_back() {
         ["bypass true", "bypass false", "reset 7", "reset 8"]
     );
     assert_eq!(gateway.run("bypass maybe").status.code(), Some(2));
+}
+
+#[test]
+fn the_cache_is_shown_and_cleared() {
+    let gateway = Gateway::start("cache");
+    let page = out(&gateway.run("cache stats"));
+    assert!(page.starts_with("hq\n  no reduction:"), "{page}");
+    let json = out(&gateway.run("cache stats --json"));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["peers"][0]["peer"], "hq");
+    out(&gateway.run("cache clear"));
+    out(&gateway.run("cache clear --peer hq"));
+    let error = failed(&gateway.run("cache clear --peer elsewhere"));
+    assert!(error.contains("there is no such peer"), "{error}");
+    let cleared = ["clear all", "clear hq", "clear elsewhere"];
+    assert_eq!(gateway.notes.take(), cleared);
+}
+
+#[test]
+fn what_is_on_disk_is_verified_without_a_gateway() {
+    let folder = std::env::temp_dir().join(format!("fh-verify-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("peer/sent")).unwrap();
+    let verify = format!("cache verify --path {}", folder.display());
+    let page = out(&run(&verify));
+    assert!(page.contains("0 blocks damaged"), "{page}");
+    let json: serde_json::Value =
+        serde_json::from_str(&out(&run(&format!("{verify} --json")))).unwrap();
+    assert_eq!(json["stores"][0]["segments"], 0);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(failed(&run(&verify)).contains("fh-verify"));
 }
 
 #[test]

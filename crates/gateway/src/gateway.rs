@@ -10,8 +10,9 @@ use farhaul_tunnel::{
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 
-use crate::config::Config;
+use crate::config::{Config, meaning};
 use crate::event::Event;
 use crate::events::Events;
 use crate::flow_table::FlowTable;
@@ -24,6 +25,7 @@ use crate::operate::ReloadRequest;
 use crate::peer::{Change, Peer};
 use crate::quic::fec::CorrectionState;
 use crate::quic::{Endpoint, EndpointError};
+use crate::reduction::{Disk, Store};
 use crate::rules;
 use crate::session::{Incoming, Session, SessionEnd, SessionParts};
 
@@ -99,8 +101,7 @@ impl Gateway {
         let peers = config
             .peers
             .iter()
-            .cloned()
-            .map(|peer| Peer::new(peer, store_bytes(&config)))
+            .map(|peer| Peer::new(peer.clone(), store_of(&config, peer)))
             .map(Arc::new)
             .collect();
         Arc::new(Self {
@@ -144,7 +145,7 @@ impl Gateway {
             known
                 .inspect(|peer| peer.configure(wanted.clone()))
                 .unwrap_or_else(|| {
-                    let peer = Arc::new(Peer::new(wanted.clone(), store_bytes(&config)));
+                    let peer = Arc::new(Peer::new(wanted.clone(), store_of(&config, wanted)));
                     added.push(peer.clone());
                     peer
                 })
@@ -179,6 +180,18 @@ impl Gateway {
             .iter()
             .for_each(|peer| peer.close(&SessionEnd::Closed));
         self.endpoint.close(b"gateway stopped").await;
+        let stores: Vec<_> = self
+            .peers()
+            .iter()
+            .map(|peer| peer.store().clone())
+            .collect();
+        // What it cannot write in time is sent anew.
+        let stopping = stores
+            .into_iter()
+            .map(|store| spawn_blocking(move || store.stop()));
+        for stopped in stopping.collect::<Vec<_>>() {
+            let _ = stopped.await;
+        }
     }
 
     /// Serves dialers and keeps tunnels to all peers until the endpoint closes.
@@ -470,19 +483,41 @@ impl Gateway {
         }
     }
 
-    /// Drops what clients gave up between SYN and connection.
+    /// Drops what clients gave up between SYN and connection, and tells what is wrong with disks.
     async fn tidy(self: Arc<Self>) {
         let mut tick = tokio::time::interval(Duration::from_secs(5));
         loop {
             tick.tick().await;
             lock(&self.pending).expire(Instant::now());
+            for peer in self.peers() {
+                if let Some(trouble) = peer.store().take_trouble() {
+                    self.events.emit(Event::Trouble {
+                        part: "store".to_owned(),
+                        what: format!("peer {}: {trouble}", peer.config().name),
+                    });
+                }
+            }
         }
     }
 }
 
-/// What of the store's memory is for one peer.
-fn store_bytes(config: &Config) -> u64 {
-    config.store.memory_bytes / config.peers.len().max(1) as u64
+/// A peer's part of memory and disk. Its folder is named after its key: names may change.
+fn store_of(config: &Config, peer: &meaning::Peer) -> Arc<Store> {
+    let peers = config.peers.len().max(1) as u64;
+    let disk = config.store.disk.as_ref().map(|disk| Disk {
+        path: disk.path.join(folder_of(&peer.key)),
+        size_bytes: disk.size_bytes / peers,
+    });
+    Store::with_disk(config.store.memory_bytes / peers, disk)
+}
+
+/// The first half of the key, in hexadecimal digits.
+fn folder_of(key: &PublicKey) -> String {
+    key.0
+        .iter()
+        .take(16)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Names this process towards peers. Should the system have no randomness to

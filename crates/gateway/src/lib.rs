@@ -42,3 +42,4 @@ pub mod run;
 pub mod service;
 pub mod session;
 pub mod stop;
+pub mod store;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::admin::status::{PeerState, PeerStatus, Status};
+use crate::admin::status::{DiskStatus, PeerState, PeerStatus, Status};
 use crate::event::{Event, REFUSAL_CODES, Reason};
 use farhaul_tunnel::fec::CorrectionState;
 
@@ -417,7 +417,7 @@ fn repair_families() -> [PeerFamily; 5] {
 }
 
 /// What reduction does for each peer.
-fn reduction_families() -> [PeerFamily; 5] {
+fn reduction_families() -> [PeerFamily; 8] {
     [
         (
             counter(
@@ -454,7 +454,32 @@ fn reduction_families() -> [PeerFamily; 5] {
             ),
             |p| p.reduction.as_ref().map(|r| r.store_bytes as f64),
         ),
+        (
+            gauge(
+                "farhaul_peer_reduction_disk_bytes",
+                "What is kept on disk of what passed to and from the peer.",
+            ),
+            |p| disk_of(p).map(|disk| disk.used_bytes as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_reduction_disk_damaged_blocks_total",
+                "Blocks on disk that were not as they were written, and not used.",
+            ),
+            |p| disk_of(p).map(|disk| disk.bad_blocks as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_reduction_disk_failed_total",
+                "Reads, writes and reservations on disk that failed.",
+            ),
+            |p| disk_of(p).map(|disk| disk.failed as f64),
+        ),
     ]
+}
+
+fn disk_of(peer: &PeerStatus) -> Option<&DiskStatus> {
+    peer.reduction.as_ref()?.disk.as_ref()
 }
 
 fn write_family(text: &mut String, family: &Family, rows: &[(Labels, f64)]) {

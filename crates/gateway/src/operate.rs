@@ -9,10 +9,11 @@ use std::time::Instant;
 
 use farhaul_tunnel::{Class, PROTOCOL_VERSIONS};
 use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
 use crate::admin::status::{
-    FlowCounts, FlowSide, FlowState, FlowStatus, Flows, InterceptStatus, PeerState, PeerStatus,
-    ReductionStatus, Status,
+    DiskStatus, FlowCounts, FlowSide, FlowState, FlowStatus, Flows, InterceptStatus, PeerState,
+    PeerStatus, ReductionStatus, Status,
 };
 use crate::admin::{Operator, advice};
 use crate::config::meaning::{InterceptMode, Listen};
@@ -92,6 +93,26 @@ impl Operator for Gateway {
                 .await
                 .map_err(|_| gone())?;
             result.await.map_err(|_| gone())?
+        })
+    }
+
+    fn clear_cache(
+        &self,
+        peer: Option<String>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(async move {
+            let wanted = |known: &Arc<Peer>| {
+                peer.as_ref()
+                    .is_none_or(|peer| known.config().name == *peer)
+            };
+            let peers: Vec<_> = self.peers().into_iter().filter(wanted).collect();
+            if let (true, Some(peer)) = (peers.is_empty(), &peer) {
+                return Err(format!("there is no peer {peer}"));
+            }
+            for peer in peers {
+                clear_cache_of(peer).await?;
+            }
+            Ok(())
         })
     }
 
@@ -175,7 +196,7 @@ impl Gateway {
             repair_ratio: correction.map(|figures| figures.share),
             reduction: current
                 .and_then(|(session, _)| session.reduction())
-                .map(|_| reduction_status(&peer.store().figures())),
+                .map(|_| reduction_status(peer.store().figures())),
             flows: figures.iter().map(|stats| stats.flows as u64).sum(),
             last_error: peer.last_error(),
         }
@@ -192,7 +213,7 @@ impl Gateway {
     }
 }
 
-fn reduction_status(figures: &Figures) -> ReductionStatus {
+fn reduction_status(figures: Figures) -> ReductionStatus {
     ReductionStatus {
         in_bytes: figures.input_bytes,
         out_bytes: figures.records_bytes,
@@ -204,8 +225,32 @@ fn reduction_status(figures: &Figures) -> ReductionStatus {
         missed: figures.missed,
         store_bytes: figures.log_bytes,
         index_bytes: figures.index_bytes,
-        epoch: figures.epoch,
+        epoch: figures.begun,
+        warmed_bytes: figures.warmed_bytes,
+        disk: figures.disk.map(|disk| DiskStatus {
+            size_bytes: disk.size_bytes,
+            used_bytes: disk.used_bytes,
+            saved_bytes: disk.saved_bytes,
+            loaded_segments: disk.loaded,
+            evicted_segments: disk.evicted,
+            bad_blocks: disk.bad_blocks,
+            failed: disk.failed,
+            problem: disk.problem,
+        }),
     }
+}
+
+/// Forgets what has passed with a peer, in memory and on disk.
+async fn clear_cache_of(peer: Arc<Peer>) -> Result<(), String> {
+    let tunnels = peer.tunnels();
+    match tunnels.last().and_then(|(session, _)| session.reduction()) {
+        Some(reduction) => reduction.clear(),
+        None => peer.store().forget(),
+    }
+    let name = peer.config().name;
+    let cleared = spawn_blocking(move || peer.store().clear_disk()).await;
+    let cleared = cleared.unwrap_or_else(|error| Err(error.to_string()));
+    cleared.map_err(|error| format!("peer {name}: {error}"))
 }
 
 fn listener(listen: &Listen) -> String {

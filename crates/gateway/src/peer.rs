@@ -88,7 +88,7 @@ pub struct Peer {
 
 impl Peer {
     /// A peer nobody has heard of yet.
-    pub fn new(config: meaning::Peer, store_bytes: u64) -> Self {
+    pub fn new(config: meaning::Peer, store: Arc<Store>) -> Self {
         Self {
             config: RwLock::new(config),
             tunnels: Mutex::default(),
@@ -104,7 +104,7 @@ impl Peer {
             path_memory: Mutex::default(),
             wire_before: Mutex::default(),
             repairs_before: Mutex::default(),
-            store: Store::new(store_bytes),
+            store,
             changed: Notify::new(),
         }
     }

@@ -16,6 +16,13 @@ const ON: &str = "[store]\nmemory = '64 MiB'";
 const RESUME: &str = "[store]\nmemory = '64 MiB'\n[tunnel]\nresume_max = '5s'";
 const FILE_BYTES: usize = 3 << 20;
 
+/// With a disk of its own; the folder is beside the configuration.
+fn on_disk(folder: &str) -> String {
+    format!(
+        "[store]\nmemory = '256 MiB'\ndisk = {{ path = '{folder}', size = '512 MiB' }}\n[tunnel]\nresume_max = '5s'"
+    )
+}
+
 /// A server that sends the same file to everybody.
 fn files(world: &World, port: u16) -> Service {
     let file = content(77, FILE_BYTES);
@@ -125,6 +132,79 @@ fn invariant_2_gateways_that_are_killed_in_mid_transfer_deliver_no_wrong_byte() 
         assert_known(&world, 5000);
         echoes(&world, 5003, &content(5, 1 << 20));
     }
+}
+
+fn reduction_figure(world: &World, side: Side, pointer: &str) -> u64 {
+    let status = world.status(side);
+    let figure = status.pointer(&format!("/peers/0/reduction{pointer}"));
+    figure.and_then(serde_json::Value::as_u64).unwrap_or(0)
+}
+
+/// Waits until both have read back all they had: there is some of it, and it grows no more.
+fn wait_warm(world: &World) {
+    let warmed = || Side::BOTH.map(|side| reduction_figure(world, side, "/warmed_bytes"));
+    until("what is on disk to be read back", || {
+        let before = warmed();
+        std::thread::sleep(Duration::from_millis(500));
+        before == warmed()
+            && before
+                .iter()
+                .all(|&bytes| bytes >= FILE_BYTES as u64 / 10 * 9)
+    });
+}
+
+fn start_again(world: &mut World, sides: &[Side], port: u16) {
+    for &side in sides {
+        until("rules, routes and guard to be gone", || {
+            world.residue(side).is_empty()
+        });
+        world.lab.gateway_start(side).unwrap();
+    }
+    world.lab.wait_peers_up().unwrap();
+    until("connections through the tunnel again", || {
+        world.is_tunnelled(&world.connect(v4(port)))
+    });
+}
+
+#[test]
+fn invariant_2_gateways_with_a_disk_are_warm_again_after_they_were_killed_in_mid_transfer() {
+    let mut world = World::with("diskkill", &on_disk("disk-a"), &on_disk("disk-b"));
+    let _files = files(&world, 5000);
+    let _echo = Service::start(&world.lab.server().unwrap(), 5003, echo);
+    fetch(&world, 5000);
+    assert_known(&world, 5000);
+    until("the file to be on both disks", || {
+        let used = Side::BOTH.map(|side| reduction_figure(&world, side, "/disk/used_bytes"));
+        used.iter().all(|&bytes| bytes >= FILE_BYTES as u64)
+    });
+    for killed in [&[Side::B] as &[Side], &[Side::A], &Side::BOTH] {
+        let transfers = [(5001, Way::Down), (5002, Way::Up)]
+            .map(|(port, way)| Transfer::start(&world, port, way));
+        let fault = Instant::now();
+        for &side in killed {
+            world.signal(side, Signal::KILL);
+        }
+        for transfer in transfers {
+            transfer.broken(fault, Duration::from_secs(20));
+        }
+        start_again(&mut world, killed, 5003);
+        wait_warm(&world);
+        let again = fetch(&world, 5000);
+        println!("{killed:?} killed: {again} bytes on the link for {FILE_BYTES}");
+        assert!(again < FILE_BYTES as u64 / 10, "{killed:?}: {again}");
+        echoes(&world, 5003, &content(5, 1 << 20));
+    }
+    for side in Side::BOTH {
+        let stats = world.told(side, "cache stats");
+        assert!(
+            stats.contains("0 blocks damaged, 0 operations failed"),
+            "{stats}"
+        );
+        world.told(side, "cache clear");
+        assert_eq!(reduction_figure(&world, side, "/disk/used_bytes"), 0);
+    }
+    assert!(fetch(&world, 5000) > FILE_BYTES as u64, "it was forgotten");
+    assert_known(&world, 5000);
 }
 
 #[test]

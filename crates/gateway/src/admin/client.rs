@@ -102,6 +102,18 @@ impl Client {
         Ok(())
     }
 
+    /// Forgets what has passed with one peer, or with all.
+    pub async fn clear_cache(&self, peer: Option<&str>) -> Result<(), ClientError> {
+        let _: Value = self
+            .json(
+                Method::POST,
+                "/v1/cache/clear",
+                Some(json!({ "peer": peer })),
+            )
+            .await?;
+        Ok(())
+    }
+
     /// The running configuration as TOML.
     pub async fn config_toml(&self) -> Result<String, ClientError> {
         self.text("/v1/config").await

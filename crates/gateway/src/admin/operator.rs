@@ -25,6 +25,12 @@ pub trait Operator: Send + Sync + 'static {
     /// remedy, and means that the old configuration keeps running.
     fn reload(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>>;
 
+    /// Forgets what has passed, for redundancy elimination: with one peer, or with all. An error names the peer and what is wrong.
+    fn clear_cache(
+        &self,
+        peer: Option<String>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>>;
+
     /// The running configuration as TOML, with every default; no secrets.
     fn config_toml(&self) -> String;
 }

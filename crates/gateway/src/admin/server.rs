@@ -219,6 +219,10 @@ async fn answer(api: &Api, request: Request<Incoming>) -> Answer {
             Some(refused) => refused,
             None => bypass(api, request).await,
         },
+        "/v1/cache/clear" => match allow(&method, Method::POST) {
+            Some(refused) => refused,
+            None => clear_cache(api, request).await,
+        },
         "/v1/reload" => match allow(&method, Method::POST) {
             Some(refused) => refused,
             None => match api.operator.reload().await {
@@ -257,6 +261,29 @@ async fn bypass(api: &Api, request: Request<Incoming>) -> Answer {
             StatusCode::BAD_REQUEST,
             &format!("expected {{\"on\": true|false}}: {error}"),
         ),
+    }
+}
+
+async fn clear_cache(api: &Api, request: Request<Incoming>) -> Answer {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Wanted {
+        peer: Option<String>,
+    }
+    let body = match read(request).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    let wanted = match serde_json::from_slice::<Wanted>(&body) {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            let expected = format!("expected {{\"peer\": \"NAME\"|null}}: {error}");
+            return failed(StatusCode::BAD_REQUEST, &expected);
+        }
+    };
+    match api.operator.clear_cache(wanted.peer).await {
+        Ok(()) => ok(&json!({ "cleared": true })),
+        Err(error) => failed(StatusCode::CONFLICT, &error),
     }
 }
 

@@ -166,6 +166,32 @@ pub struct ReductionStatus {
     pub index_bytes: u64,
     /// How often the store began anew.
     pub epoch: u32,
+    /// Bytes that were read from disk into memory, both directions.
+    pub warmed_bytes: u64,
+    /// The disk; absent where none is configured.
+    pub disk: Option<DiskStatus>,
+}
+
+/// A peer's part of the disk, both directions; counts are since start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DiskStatus {
+    /// Bytes it may take.
+    pub size_bytes: u64,
+    /// Bytes it takes.
+    pub used_bytes: u64,
+    /// Bytes written.
+    pub saved_bytes: u64,
+    /// Segments of 1 MiB read.
+    pub loaded_segments: u64,
+    /// Segments that made room for newer ones.
+    pub evicted_segments: u64,
+    /// Blocks of 64 KiB that were not as they were written, and not used.
+    pub bad_blocks: u64,
+    /// Reads, writes and reservations that failed.
+    pub failed: u64,
+    /// What went wrong last.
+    pub problem: Option<String>,
 }
 
 /// Flows by state.

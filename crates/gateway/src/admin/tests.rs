@@ -113,6 +113,17 @@ impl Operator for Notes {
     fn reload(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
         Box::pin(async { Err("farhaul.toml:3:1: unknown key".to_owned()) })
     }
+    fn clear_cache(
+        &self,
+        peer: Option<String>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        let known = peer.is_none_or(|peer| peer == "hq");
+        Box::pin(async move {
+            known
+                .then_some(())
+                .ok_or_else(|| "there is no such peer".to_owned())
+        })
+    }
     fn config_toml(&self) -> String {
         "[site]\nname = \"harbour\"\n".to_owned()
     }

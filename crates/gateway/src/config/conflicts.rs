@@ -10,7 +10,7 @@ use super::load;
 use super::meaning::{Config, Dial, HostPort, InterceptMode, Network};
 use super::reader::At;
 use super::written::{Listen, MaybeList, Peer, Rule, Written};
-use super::{defaults, not_yet, units};
+use super::{defaults, units};
 use crate::keys::PublicKey;
 use crate::rules;
 
@@ -20,6 +20,8 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Less memory for a peer remembers too little to find anything again.
 const STORE_PEER_BYTES_MIN: u64 = 16 << 20;
+/// The same of disk.
+const STORE_PEER_DISK_BYTES_MIN: u64 = 64 << 20;
 
 /// Reports every conflict. `config` is absent where the file cannot give one.
 pub fn find(
@@ -469,11 +471,11 @@ fn whole(written: &Written, config: &Config, problems: &mut Problems) {
         let problem = problems.warning(site, "this gateway takes no connections and serves none");
         problem.help("name [intercept] interfaces or a [[listen]] block where clients are, [accept] destinations where servers are");
     }
-    // A file that says what holds anyway, as `print-config` does, asks for nothing.
-    let disk = written.store.path.as_ref().map(|path| &path.span);
-    if let (false, Some(place)) = (not_yet::DISK_USED, disk) {
-        problems.warning(place.clone(), "store.disk has no effect in this version");
-    }
+    little_store(written, config, problems);
+}
+
+/// Memory or disk that is too small to be of use.
+fn little_store(written: &Written, config: &Config, problems: &mut Problems) {
     let memory_bytes_min = STORE_PEER_BYTES_MIN * config.peers.len() as u64;
     let memory = written.store.memory.as_ref();
     if let Some(found) = memory.filter(|found| (1..memory_bytes_min).contains(&found.value)) {
@@ -484,5 +486,17 @@ fn whole(written: &Written, config: &Config, problems: &mut Problems) {
         problem.help(
             "16 MiB for each peer are the least, 512 MiB a good beginning; 0 B switches it off",
         );
+    }
+    let Some(disk) = &written.store.size else {
+        return;
+    };
+    if config.store.memory_bytes == 0 {
+        let problem = problems.warning(disk.span.clone(), "a disk without memory has no effect");
+        problem.help("give `store.memory` a size, too: what is on disk is used from memory");
+    }
+    let disk_bytes_min = STORE_PEER_DISK_BYTES_MIN * config.peers.len() as u64;
+    if disk.value < disk_bytes_min {
+        let problem = problems.warning(disk.span.clone(), "too little disk for so many peers");
+        problem.help("64 MiB for each peer are the least, as much as `store.memory` is enough");
     }
 }

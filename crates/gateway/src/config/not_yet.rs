@@ -31,6 +31,3 @@ pub fn compression(value: Compression) -> Option<&'static str> {
         Compression::Auto | Compression::Off => None,
     }
 }
-
-/// Whether `store.disk` has an effect; it is read and checked in any case.
-pub const DISK_USED: bool = false;

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::defaults;
 use super::meaning::{
     Compression, Config, Dial, InterceptMode, Level, Listen, Match, Network, Peer, Rule,
 };
 use super::schema::{Key, SECTIONS, Section};
 use super::units::{write_duration, write_size};
 use super::written::words;
-use super::{defaults, not_yet};
 
 /// Width of comment lines.
 const COLUMNS: usize = 88;
@@ -277,9 +277,6 @@ pub fn reference() -> String {
             None => format!("`{}`", section.header()),
         };
         let _ = write!(out, "\n## {heading}\n\n{}\n\n", section.doc);
-        if section.name == "store.disk" && !not_yet::DISK_USED {
-            out.push_str("Read and checked, but without effect in this version.\n\n");
-        }
         out.push_str("| key | accepts | default | meaning |\n|---|---|---|---|\n");
         for key in section.keys {
             row(&mut out, key);

@@ -366,27 +366,28 @@ pub static SECTIONS: &[Section] = &[
             Key {
                 name: "disk",
                 accepts: "a table such as { path = \"/var/lib/farhaul\", size = \"200 GiB\" }",
-                default: "absent: no disk tier",
-                doc: "The disk tier.",
+                default: "absent: what is in memory is gone after a restart",
+                doc: "Keeps what is in memory on disk, so that a gateway that starts again knows it. Both gateways of a pair need one.",
             },
         ],
     },
     Section {
         name: "store.disk",
         repeated: false,
-        doc: "The disk tier.",
+        doc: "What is in memory, on disk: after a restart it is read back, the newest first, up to the size of the memory. \
+              Shared by all peers and both directions.",
         keys: &[
             Key {
                 name: "path",
                 accepts: "a path such as \"/var/lib/farhaul\"",
                 default: "required",
-                doc: "Folder of the segment files.",
+                doc: "Folder of the segment files. They hold what has passed, as it was: keep it from others.",
             },
             Key {
                 name: "size",
                 accepts: "a size of at least 64 MiB such as \"200 GiB\"",
                 default: "required",
-                doc: "Most bytes it may take.",
+                doc: "Most bytes it may take, at least 64 MiB for each peer. As much as `memory` is enough; what is beyond it is kept, and read only after a restart with more memory. It may be changed: what still fits stays.",
             },
         ],
     },

@@ -38,7 +38,7 @@ destinations = ["10.1.0.0/16"]
 
 fn subject(text: &str, status: Option<Status>) -> Subject {
     let config = load::check(text, Path::new("/etc/gw.toml"), |_| None).map(|mut loaded| {
-        // The engine of the disk store is not there yet, so the text cannot name one.
+        // A folder of this machine's would be looked at.
         loaded.config.store.disk = Some(crate::config::meaning::Disk {
             path: "/store".into(),
             size_bytes: 200 << 30,

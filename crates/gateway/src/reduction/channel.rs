@@ -38,6 +38,8 @@ impl From<ResetCode> for Failure {
 
 /// Talks until the tunnel ends. A peer that says what cannot be ends it.
 pub(crate) async fn serve(reduction: Arc<Reduction>, flow: FlowHandle) {
+    // What is on disk is told and compared before anything else.
+    reduction.store.opened().await;
     let failure = tokio::select! {
         failure = listen(&reduction, &flow) => failure,
         failure = speak(&reduction, &flow) => failure,
@@ -67,7 +69,7 @@ async fn listen(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure>
 fn hear(reduction: &Reduction, message: &Message) -> Result<(), Failure> {
     if matches!(
         message,
-        Message::Log { .. } | Message::Again { .. } | Message::Skip { .. }
+        Message::Log { .. } | Message::Seeds { .. } | Message::Again { .. } | Message::Skip { .. }
     ) {
         let mut receiving = lock(&reduction.receiving);
         let heard = receiving.handle(&mut lock(&reduction.store.decoder), message);
@@ -93,16 +95,17 @@ fn hear(reduction: &Reduction, message: &Message) -> Result<(), Failure> {
 
 async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> {
     let mut out = BytesMut::new();
-    lock(&reduction.store.decoder).state().put(&mut out);
-    flow.write(out.split().freeze()).await?;
+    begin(reduction, &mut out);
+    write(flow, &mut out).await?;
     let started = Instant::now();
     let mut review = tokio::time::interval(REVIEW_EVERY);
     review.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut news_at = started;
     loop {
-        let has_news = lock(&reduction.receiving).has_news();
+        let has_news = has_news(reduction);
         tokio::select! {
             () = reduction.talk.notified() => {}
+            () = reduction.store.news.notified() => {}
             () = tokio::time::sleep_until(news_at), if has_news => {}
             _ = review.tick() => {
                 let now_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -118,6 +121,18 @@ async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> 
         gather(reduction, is_due, &mut out);
         write(flow, &mut out).await?;
     }
+}
+
+/// What is on disk, and what is held.
+fn begin(reduction: &Reduction, out: &mut BytesMut) {
+    let half = lock(&reduction.store.decoder);
+    half.stored().iter().for_each(|message| message.put(out));
+    half.state().put(out);
+}
+
+fn has_news(reduction: &Reduction) -> bool {
+    let receiving = lock(&reduction.receiving);
+    receiving.has_news(&lock(&reduction.store.decoder))
 }
 
 /// Writes all of it, waiting for room.

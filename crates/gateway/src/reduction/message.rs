@@ -4,7 +4,7 @@
 //!
 //! | type | message | fields (bytes) | from | effect |
 //! |---|---|---|---|---|
-//! | 1 | HAVE | memory 8, log 16, epoch 4, held 8 | decoder, first of all | how much it keeps, and of which log it holds everything below `held`; a log of zero is none |
+//! | 1 | HAVE | memory 8, log 16, epoch 4, held 8 | decoder, first of all | how much it keeps, and of which log it holds everything below `held`; a log of zero is none. Epochs are new behind this one |
 //! | 2 | LOG | memory 8, log 16, epoch 4, start 8, key 8 | encoder | records of this epoch follow, their positions from `start` on, their frames hashed with `key` |
 //! | 3 | HELD | epoch 4, position 8 | decoder | every position below is held or was given up |
 //! | 4 | DONE | flow 8, records 8 | decoder | so many records of the flow were read; none of them will be asked for |
@@ -13,8 +13,13 @@
 //! | 7 | SKIP | epoch 4, position 8, bytes 8 | encoder | these positions may never come; nothing refers to them |
 //! | 8 | GONE | flow 8 | decoder | nobody reads this flow any more |
 //! | 9 | RESTART | | decoder | it has forgotten the log: begin a new epoch |
+//! | 10 | STORED | log 16, then 47 for each segment: number 8, whole 2, root 16, tail 1, tail bytes 4, tail hash 16 | decoder, before HAVE | it keeps on disk, and has these segments of this log |
+//! | 11 | SEEDS | epoch 4, log 16, disk epoch 8, base 8, then 8 for each segment: number | encoder, before LOG | the epoch begins with these segments; its own are kept under numbers from `base` on |
+//! | 12 | READY | epoch 4, segments 8 | decoder | so many of them, from the last on, may be referred to |
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use crate::store::Listed;
 
 /// No message is longer.
 const MESSAGE_BYTES_MAX: usize = 600 << 10;
@@ -77,6 +82,21 @@ pub enum Message {
         flow: u64,
     },
     Restart,
+    Stored {
+        log: u128,
+        segments: Vec<Listed>,
+    },
+    Seeds {
+        epoch: u32,
+        log: u128,
+        disk_epoch: u64,
+        base: u64,
+        numbers: Vec<u64>,
+    },
+    Ready {
+        epoch: u32,
+        segments: u64,
+    },
     /// One of a later version.
     Unknown,
 }
@@ -179,6 +199,35 @@ impl Message {
                 out.put_u64(flow);
             }
             Self::Restart => out.put_u8(9),
+            _ => self.put_fields_of_disk(out),
+        }
+    }
+
+    fn put_fields_of_disk(&self, out: &mut BytesMut) {
+        match self {
+            Self::Stored { log, segments } => {
+                out.put_u8(10);
+                out.put_u128(*log);
+                segments.iter().for_each(|segment| put_listed(out, segment));
+            }
+            Self::Seeds {
+                epoch,
+                log,
+                disk_epoch,
+                base,
+                numbers,
+            } => {
+                out.put_u8(11);
+                out.put_u32(*epoch);
+                out.put_u128(*log);
+                put_words(out, [*disk_epoch, *base]);
+                numbers.iter().for_each(|number| out.put_u64(*number));
+            }
+            Self::Ready { epoch, segments } => {
+                out.put_u8(12);
+                out.put_u32(*epoch);
+                out.put_u64(*segments);
+            }
             _ => out.put_u8(0),
         }
     }
@@ -241,9 +290,62 @@ impl Message {
                 flow: bytes.try_get_u64()?,
             },
             9 => Self::Restart,
+            10..=12 => return Self::fields_of_disk(kind, bytes),
             _ => Self::Unknown,
         })
     }
+
+    fn fields_of_disk(kind: u8, bytes: &mut Bytes) -> Result<Self, bytes::TryGetError> {
+        Ok(match kind {
+            10 => Self::Stored {
+                log: bytes.try_get_u128()?,
+                segments: all(bytes, listed)?,
+            },
+            11 => Self::Seeds {
+                epoch: bytes.try_get_u32()?,
+                log: bytes.try_get_u128()?,
+                disk_epoch: bytes.try_get_u64()?,
+                base: bytes.try_get_u64()?,
+                numbers: all(bytes, Bytes::try_get_u64)?,
+            },
+            _ => Self::Ready {
+                epoch: bytes.try_get_u32()?,
+                segments: bytes.try_get_u64()?,
+            },
+        })
+    }
+}
+
+/// Everything up to the end of the message.
+fn all<T>(
+    bytes: &mut Bytes,
+    next: impl Fn(&mut Bytes) -> Result<T, bytes::TryGetError>,
+) -> Result<Vec<T>, bytes::TryGetError> {
+    let mut all = Vec::new();
+    while !bytes.is_empty() {
+        all.push(next(bytes)?);
+    }
+    Ok(all)
+}
+
+fn put_listed(out: &mut BytesMut, listed: &Listed) {
+    out.put_u64(listed.number);
+    out.put_u16(listed.whole);
+    out.put_slice(&listed.root);
+    out.put_u8(listed.tail);
+    out.put_u32(listed.tail_bytes);
+    out.put_slice(&listed.tail_hash);
+}
+
+fn listed(bytes: &mut Bytes) -> Result<Listed, bytes::TryGetError> {
+    Ok(Listed {
+        number: bytes.try_get_u64()?,
+        whole: bytes.try_get_u16()?,
+        root: bytes.try_get_u128()?.to_be_bytes(),
+        tail: bytes.try_get_u8()?,
+        tail_bytes: bytes.try_get_u32()?,
+        tail_hash: bytes.try_get_u128()?.to_be_bytes(),
+    })
 }
 
 fn put_log(out: &mut BytesMut, memory_bytes: u64, log: u128, epoch: u32) {
@@ -379,6 +481,39 @@ mod tests {
             ),
             (Message::Gone { flow: 9 }, "000009 08 0000000000000009"),
             (Message::Restart, "000001 09"),
+            (
+                Message::Stored {
+                    log,
+                    segments: vec![Listed {
+                        number: 15,
+                        whole: 0x0103,
+                        root: [0xab; 16],
+                        tail: 2,
+                        tail_bytes: 16,
+                        tail_hash: [0xcd; 16],
+                    }],
+                },
+                "000040 0a 00112233445566778899aabbccddeeff 000000000000000f 0103 abababababababababababababababab \
+                 02 00000010 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
+            ),
+            (
+                Message::Seeds {
+                    epoch,
+                    log,
+                    disk_epoch: 17,
+                    base: 18,
+                    numbers: vec![19, 20],
+                },
+                "000035 0b 00000003 00112233445566778899aabbccddeeff 0000000000000011 0000000000000012 \
+                 0000000000000013 0000000000000014",
+            ),
+            (
+                Message::Ready {
+                    epoch,
+                    segments: 21,
+                },
+                "00000d 0c 00000003 0000000000000015",
+            ),
         ]
     }
 
@@ -407,6 +542,10 @@ mod tests {
         assert_eq!(messages.next(), Ok(Some(Message::Restart)));
         messages.push(&[0, 0, 2, 9, 1]);
         assert_eq!(messages.next(), Err(MessageError::Malformed(9)));
+        let mut messages = Messages::default();
+        messages.push(&[0, 0, 18, 10]);
+        messages.push(&[7; 17]);
+        assert_eq!(messages.next(), Err(MessageError::Malformed(10)));
         messages.push(&[255, 0, 0]);
         assert!(matches!(messages.next(), Err(MessageError::TooLong(_))));
     }

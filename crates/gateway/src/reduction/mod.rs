@@ -5,33 +5,52 @@
 //!                  EncoderHalf  └──── channel ────┘  DecoderHalf
 //! ```
 //! A flow carries [`record`]s; beside them the gateways talk on a [`channel`] in [`message`]s: which log is spoken of, what of it
-//! is held, which record cannot be read. [`halves`] outlive a tunnel, everything else ends with it. The pure machines
+//! is held, which record cannot be read. [`halves`] outlive a tunnel, everything else ends with it. What halves hold a thread keeps on disk
+//! ([`keeper`], [`shelf`]), and a gateway that starts again has it. The pure machines
 //! [`sending`] and [`receiving`] decide; [`ends`] and [`channel`] move the bytes. Why it is so: `docs/design/reduction-in-the-gateway.md`.
 
 mod channel;
 mod ends;
 mod halves;
 mod held;
+mod keeper;
 mod message;
 mod receiving;
 mod record;
 mod sending;
+mod shelf;
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use farhaul_reduce::Compressor;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::timeout;
 
 use crate::lock::lock;
+use crate::store::Catalog;
 
 pub(crate) use self::channel::serve;
 pub use self::ends::{Inbound, Outbound, of};
 use self::halves::{DecoderHalf, EncoderHalf};
+pub use self::keeper::Disk;
+use self::keeper::Order;
 use self::receiving::Receiving;
 use self::sending::Sending;
+use self::shelf::Half;
+
+/// A disk that has not told what is on it by then is done without.
+const OPENED_WITHIN: Duration = Duration::from_secs(30);
+/// What a tunnel waits for the disk to write what is not on it yet.
+const SAVED_WITHIN: Duration = Duration::from_secs(2);
+/// What a disk may take to write what is left, or to forget everything.
+const ORDER_WITHIN: Duration = Duration::from_secs(10);
+/// Orders that wait for the disk.
+const ORDERS_MAX: usize = 4;
 
 /// Compressors that are kept for the next records.
 const COMPRESSORS_MAX: usize = 4;
@@ -42,6 +61,15 @@ pub struct Store {
     decoder: Mutex<DecoderHalf>,
     tunnels: AtomicU64,
     counts: Counts,
+    orders: Option<SyncSender<Order>>,
+    /// Whether what is on disk is known; true without a disk.
+    opened: watch::Sender<bool>,
+    /// Why there is no disk, if there should be one.
+    problem: Mutex<Option<String>>,
+    /// The last problem that [`Store::take_trouble`] told.
+    told: Mutex<Option<String>>,
+    /// Woken when something was read from disk.
+    news: Notify,
 }
 
 /// Bytes of flows that carry records, and records that missed.
@@ -56,7 +84,7 @@ struct Counts {
 }
 
 /// What reduction did for a peer since this process began, and what it takes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Applications' bytes that were made records.
     pub input_bytes: u64,
@@ -79,18 +107,149 @@ pub struct Figures {
     /// Its index.
     pub index_bytes: u64,
     /// How often the log began anew.
-    pub epoch: u32,
+    pub begun: u32,
+    /// Bytes that came from disk into the log, or into our copy of the peer's.
+    pub warmed_bytes: u64,
+    /// The disk, if it is used.
+    pub disk: Option<DiskFigures>,
+}
+
+/// A peer's part of the disk, both directions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DiskFigures {
+    /// What it may take.
+    pub size_bytes: u64,
+    /// What segments take.
+    pub used_bytes: u64,
+    /// Written since start.
+    pub saved_bytes: u64,
+    /// Segments read since start.
+    pub loaded: u64,
+    /// Segments that made room for others since start.
+    pub evicted: u64,
+    /// Blocks that were not as they were written.
+    pub bad_blocks: u64,
+    /// Reads and writes that failed, and times there was no room to reserve.
+    pub failed: u64,
+    /// What went wrong last.
+    pub problem: Option<String>,
+}
+
+impl DiskFigures {
+    fn add(&mut self, catalog: &Catalog) {
+        let counts = catalog.counts();
+        self.size_bytes += catalog.size_bytes();
+        self.used_bytes += catalog.used_bytes();
+        self.saved_bytes += counts.saved_bytes;
+        self.loaded += counts.loaded;
+        self.evicted += counts.evicted;
+        self.bad_blocks += counts.bad_blocks;
+        self.failed += counts.failed + counts.full;
+        self.problem = counts.problem.or(self.problem.take());
+    }
 }
 
 impl Store {
     /// One that may take so much memory in all.
     pub fn new(memory_bytes: u64) -> Arc<Self> {
-        Arc::new(Self {
+        Self::with_disk(memory_bytes, None)
+    }
+
+    /// The same, and what it holds is kept on disk.
+    pub fn with_disk(memory_bytes: u64, disk: Option<Disk>) -> Arc<Self> {
+        let (orders, receiver) = sync_channel(ORDERS_MAX);
+        let disk = disk.filter(|_| memory_bytes > 0);
+        let store = Arc::new(Self {
             encoder: Mutex::new(EncoderHalf::new(memory_bytes / 2)),
             decoder: Mutex::new(DecoderHalf::new(memory_bytes / 2)),
             tunnels: AtomicU64::new(0),
             counts: Counts::default(),
-        })
+            orders: disk.is_some().then_some(orders),
+            opened: watch::channel(disk.is_none()).0,
+            problem: Mutex::default(),
+            told: Mutex::default(),
+            news: Notify::new(),
+        });
+        if let Some(disk) = disk {
+            let weak = Arc::downgrade(&store);
+            let thread = std::thread::Builder::new().name("store".to_owned());
+            let started = thread.spawn(move || keeper::run(&weak, &disk, &receiver));
+            if let Err(error) = started {
+                *lock(&store.problem) = Some(format!("no thread for the disk: {error}"));
+                store.opened.send_replace(true);
+            }
+        }
+        store
+    }
+
+    /// Waits until it is known what is on disk, and until what is in memory only is there, too: a new tunnel's peer is told of what is
+    /// on disk, and may have forgotten the rest.
+    pub(crate) async fn opened(&self) {
+        let mut opened = self.opened.subscribe();
+        // The sender lives as long as we do.
+        let _ = timeout(OPENED_WITHIN, opened.wait_for(|is_opened| *is_opened)).await;
+        let (answer, answered) = oneshot::channel();
+        let orders = self.orders.as_ref();
+        if orders.is_some_and(|orders| orders.try_send(Order::Save(answer)).is_ok()) {
+            let _ = timeout(SAVED_WITHIN, answered).await;
+        }
+    }
+
+    /// Writes to disk what is not there yet, and ends the use of it. Blocks.
+    pub fn stop(&self) {
+        let (answer, answered) = sync_channel(1);
+        let orders = self.orders.as_ref();
+        if orders.is_some_and(|orders| orders.try_send(Order::Stop(answer)).is_ok()) {
+            let _ = answered.recv_timeout(ORDER_WITHIN);
+        }
+    }
+
+    /// Forgets what is in memory, where no tunnel uses it; the next one begins anew.
+    pub fn forget(&self) {
+        lock(&self.encoder).forget();
+        lock(&self.decoder).forget();
+    }
+
+    /// Forgets what is on disk. Blocks.
+    pub fn clear_disk(&self) -> Result<(), String> {
+        let Some(orders) = &self.orders else {
+            return Ok(());
+        };
+        let (answer, answered) = sync_channel(1);
+        match orders.try_send(Order::Clear(answer)) {
+            Ok(()) => answered
+                .recv_timeout(ORDER_WITHIN)
+                .unwrap_or_else(|_| Err("the disk does not answer".to_owned())),
+            Err(TrySendError::Full(_)) => Err("the disk is busy".to_owned()),
+            // Why, status says; there is nothing this gateway would use.
+            Err(TrySendError::Disconnected(_)) => {
+                let problem = lock(&self.problem).clone();
+                Err(problem.unwrap_or_else(|| "the disk is not in use".to_owned()))
+            }
+        }
+    }
+
+    /// What is on disk; `None` if none was asked for.
+    fn disk_figures(&self) -> Option<DiskFigures> {
+        self.orders.as_ref()?;
+        let mut figures = DiskFigures {
+            problem: lock(&self.problem).clone(),
+            ..DiskFigures::default()
+        };
+        let sent = lock(&self.encoder).catalog().cloned();
+        let received = lock(&self.decoder).catalog().cloned();
+        for catalog in [sent, received].into_iter().flatten() {
+            figures.add(&lock(&catalog));
+        }
+        Some(figures)
+    }
+
+    /// What went wrong with the disk, once each.
+    pub fn take_trouble(&self) -> Option<String> {
+        let problem = self.disk_figures()?.problem?;
+        let mut told = lock(&self.told);
+        let is_new = told.as_ref() != Some(&problem);
+        is_new.then(|| told.insert(problem).clone())
     }
 
     /// What it did and takes.
@@ -98,8 +257,10 @@ impl Store {
         let encoder = lock(&self.encoder);
         let (compared_bytes, known_bytes) = encoder.counts();
         let (log_bytes, index_bytes) = encoder.sizes();
-        let epoch = encoder.epoch;
+        let begun = encoder.begun;
+        let warmed_bytes = encoder.warmed_bytes();
         drop(encoder);
+        let warmed_bytes = warmed_bytes + lock(&self.decoder).warmed_bytes();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Figures {
             input_bytes: read(&self.counts.input_bytes),
@@ -112,7 +273,9 @@ impl Store {
             missed: read(&self.counts.missed),
             log_bytes,
             index_bytes,
-            epoch,
+            begun,
+            warmed_bytes,
+            disk: self.disk_figures(),
         }
     }
 }

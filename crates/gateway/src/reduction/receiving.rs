@@ -8,6 +8,7 @@ use farhaul_reduce::{Decoded, FRAME_INPUT_BYTES_MAX, place_of};
 use super::halves::DecoderHalf;
 use super::message::{Message, Why};
 use super::record::Record;
+use super::shelf::Shelf;
 
 /// What waits to be said; a peer that does not read need not be told more.
 const MESSAGES_MAX: usize = 65_536;
@@ -44,6 +45,8 @@ pub(super) struct Receiving {
     messages: VecDeque<Message>,
     /// Records that could not be read.
     pub(super) missed: u64,
+    /// Epoch and number of the seeds that the peer was told are ready.
+    told_ready: (u32, usize),
 }
 
 impl Receiving {
@@ -145,6 +148,22 @@ impl Receiving {
                 half.follow(*log, *epoch, *start, *key, *memory_bytes);
                 self.is_held_news = true;
             }
+            Message::Seeds {
+                epoch,
+                log,
+                disk_epoch,
+                base,
+                numbers,
+            } => {
+                let shelf = Shelf {
+                    log: *log,
+                    epoch: *disk_epoch,
+                    base: *base,
+                    seeds: 0,
+                };
+                let is_right = half.announce(*epoch, shelf, numbers);
+                return is_right.then_some(false).ok_or(Broken);
+            }
             Message::Again {
                 flow,
                 record,
@@ -196,8 +215,13 @@ impl Receiving {
     }
 
     /// Whether there is something to acknowledge.
-    pub(super) fn has_news(&self) -> bool {
-        self.is_held_news || !self.done.is_empty()
+    pub(super) fn has_news(&self, half: &DecoderHalf) -> bool {
+        self.is_held_news || !self.done.is_empty() || self.is_ready_news(half)
+    }
+
+    fn is_ready_news(&self, half: &DecoderHalf) -> bool {
+        let ready = half.ready();
+        ready.1 > 0 && ready != self.told_ready
     }
 
     /// What was read and is held. What was asked for is polled before.
@@ -208,7 +232,14 @@ impl Receiving {
             epoch: half.epoch(),
             position: half.held.position(),
         });
-        done.chain(held).collect()
+        let ready = self.is_ready_news(half).then(|| {
+            self.told_ready = half.ready();
+            Message::Ready {
+                epoch: self.told_ready.0,
+                segments: self.told_ready.1 as u64,
+            }
+        });
+        done.chain(held).chain(ready).collect()
     }
 }
 

@@ -12,6 +12,7 @@ use farhaul_reduce::Plain;
 use super::halves::EncoderHalf;
 use super::message::{Message, Why};
 use super::record::{Draft, mark_of};
+use super::shelf::Offer;
 
 /// A flow whose peer does not read holds up what others may refer to for this long.
 const STUCK_NS: u64 = 5_000_000_000;
@@ -59,6 +60,8 @@ pub(super) struct Sending {
     stuck: (u64, u64),
     /// Records the peer could not read.
     pub(super) missed: u64,
+    /// What the peer has on disk.
+    offer: Offer,
 }
 
 impl Sending {
@@ -71,6 +74,7 @@ impl Sending {
             words: VecDeque::new(),
             stuck: (0, 0),
             missed: 0,
+            offer: Offer::default(),
         }
     }
 
@@ -186,9 +190,12 @@ impl Sending {
                 held,
             } => {
                 self.order.clear();
-                let answer = half.attach(self.tunnel, (log, epoch), held, memory_bytes);
-                self.words.extend(answer.map(Word::Message));
+                let offer = std::mem::take(&mut self.offer);
+                let answer = half.attach(self.tunnel, (log, epoch), held, memory_bytes, offer);
+                self.words.extend(answer.into_iter().map(Word::Message));
             }
+            Message::Stored { log, ref segments } => half.compare(&mut self.offer, log, segments),
+            Message::Ready { epoch, segments } => half.set_ready(epoch, segments),
             Message::Held { epoch, position } if epoch == half.epoch => {
                 if let Some(encoder) = half.of(self.tunnel) {
                     encoder.handle_held(position);
@@ -245,6 +252,14 @@ impl Sending {
             encoder.forget(absent.0, absent.1);
             encoder.forget(position, bytes.len() as u64);
         }
+        if why == Why::Epoch && is_current {
+            // It came before the peer knew of this log, so it is no part of what is held there.
+            self.words.push_back(Word::Message(Message::Skip {
+                epoch: half.epoch,
+                position,
+                bytes: bytes.len() as u64,
+            }));
+        }
         self.words.push_back(Word::Again {
             flow,
             record,
@@ -260,7 +275,8 @@ impl Sending {
     pub(super) fn restart(&mut self, half: &mut EncoderHalf) {
         if half.of(self.tunnel).is_some() {
             self.order.clear();
-            self.words.extend(half.restart().map(Word::Message));
+            self.words
+                .extend(half.restart().into_iter().map(Word::Message));
         }
     }
 

@@ -333,6 +333,44 @@ fn a_log_with_wrong_bytes_delivers_none_and_is_thrown_away() {
     assert!(world.send(4, &input) < 2000);
 }
 
+/// A new process at the encoder's end, whose first records come before the word of its log.
+fn overtaken(is_epoch_told: bool) -> World {
+    let mut world = ready();
+    for _ in 0..4 {
+        world.sending.restart(&mut world.encoder);
+        world.settle();
+    }
+    let input = noise(8, 300_000);
+    world.send(1, &input);
+    world.encoder = EncoderHalf::new(MEMORY_BYTES);
+    world.connect();
+    let mut have = world.back.pop_front().unwrap();
+    if let Message::Have { epoch, .. } = &mut have {
+        *epoch = if is_epoch_told { *epoch } else { 0 };
+    }
+    world.sending.handle(&mut world.encoder, &have);
+    world.write(2, &input);
+    while !world.flows[&2].wire.is_empty() {
+        world.arrive(2);
+    }
+    world.read(2);
+    world.settle();
+    // What had to be said again was not to be remembered.
+    world.send(3, &input);
+    assert!(world.send(4, &input) < 2000, "nothing is held any more");
+    world
+}
+
+#[test]
+fn records_that_overtake_the_word_of_a_new_process_wait_for_it() {
+    assert_eq!(overtaken(true).sending.missed, 0);
+}
+
+#[test]
+fn a_record_that_was_taken_for_one_of_an_old_epoch_leaves_no_gap() {
+    assert!(overtaken(false).sending.missed > 0);
+}
+
 #[test]
 fn a_flow_that_is_cut_leaves_no_gap_behind() {
     let mut world = ready();

@@ -1,0 +1,274 @@
+//! `farhaul cache stats|verify|clear`: what has passed and is remembered.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use farhaul_gateway::admin::status::{DiskStatus, PeerStatus, ReductionStatus, Status};
+use farhaul_gateway::config::load::load_without_key;
+use farhaul_gateway::store::{Verified, verify};
+use serde_json::{Value, json};
+
+use crate::ask::Where;
+use crate::failure::Failure;
+use crate::print;
+use crate::table::{bytes, clean};
+
+/// `farhaul cache`.
+#[derive(Debug, Args)]
+pub(crate) struct CacheCommand {
+    #[command(subcommand)]
+    verb: CacheVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum CacheVerb {
+    /// What reduction does and holds, peer by peer.
+    Stats(Stats),
+    /// Read everything on disk and compare it with its hashes; works beside a running gateway and without one.
+    #[command(
+        after_help = "Exit code 0: everything is as it was written. 1: something is not; the gateway does not use it."
+    )]
+    Verify(Verify),
+    /// Forget what has passed, in memory and on disk.
+    Clear(Clear),
+}
+
+#[derive(Debug, Args)]
+struct Stats {
+    #[command(flatten)]
+    gateway: Where,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Verify {
+    /// The gateway's configuration file, which names the folder.
+    #[arg(long, value_name = "FILE", required_unless_present = "path")]
+    config: Option<PathBuf>,
+    /// The folder of `store.disk`.
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Clear {
+    /// Only what passed to and from this peer.
+    #[arg(long, value_name = "NAME")]
+    peer: Option<String>,
+    #[command(flatten)]
+    gateway: Where,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl CacheCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self.verb {
+            CacheVerb::Stats(stats) => stats.run(),
+            CacheVerb::Verify(verify) => verify.run(),
+            CacheVerb::Clear(clear) => clear.run(),
+        }
+    }
+}
+
+impl Stats {
+    fn run(self) -> Result<(), Failure> {
+        let status = self.gateway.ask(async |client| client.status().await)?;
+        match self.json {
+            true => print::json(&stats_document(&status)),
+            false => print::out(&stats_page(&status)),
+        }
+    }
+}
+
+fn stats_document(status: &Status) -> Value {
+    let peers = status.peers.iter();
+    let peers = peers.map(|peer| json!({ "peer": peer.name, "reduction": peer.reduction }));
+    json!({ "peers": peers.collect::<Vec<_>>() })
+}
+
+fn stats_page(status: &Status) -> String {
+    let mut text = String::new();
+    for peer in &status.peers {
+        stats_of(peer, &mut text);
+    }
+    if text.is_empty() {
+        text.push_str("no peer is configured\n");
+    }
+    text
+}
+
+fn stats_of(peer: &PeerStatus, text: &mut String) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{}", clean(&peer.name));
+    let Some(figures) = &peer.reduction else {
+        let why = "no reduction: there is no tunnel, or one of the gateways has no `store.memory`";
+        let _ = writeln!(text, "  {why}");
+        return;
+    };
+    for (name, value) in stats_rows(figures) {
+        let _ = writeln!(text, "  {name:<17} {value}");
+    }
+}
+
+fn stats_rows(figures: &ReductionStatus) -> Vec<(&'static str, String)> {
+    let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+    let mut rows = vec![
+        (
+            "sent",
+            format!(
+                "{} reduced to {} on the WAN ({:.1} : 1)",
+                bytes(figures.in_bytes),
+                bytes(figures.out_bytes),
+                ratio(figures.in_bytes, figures.out_bytes)
+            ),
+        ),
+        (
+            "known of it",
+            format!(
+                "{} of {} compared ({:.1} %)",
+                bytes(figures.known_bytes),
+                bytes(figures.compared_bytes),
+                100.0 * ratio(figures.known_bytes, figures.compared_bytes)
+            ),
+        ),
+        (
+            "received",
+            format!(
+                "{} restored from {} ({:.1} : 1)",
+                bytes(figures.restored_bytes),
+                bytes(figures.received_bytes),
+                ratio(figures.restored_bytes, figures.received_bytes)
+            ),
+        ),
+        (
+            "repeated",
+            format!(
+                "{} records for the peer, {} for us",
+                figures.asked_again, figures.missed
+            ),
+        ),
+        (
+            "memory",
+            format!(
+                "{} of what was sent, index {}, begun {} times",
+                bytes(figures.store_bytes),
+                bytes(figures.index_bytes),
+                figures.epoch
+            ),
+        ),
+    ];
+    match &figures.disk {
+        None => rows.push(("disk", "none: a restart begins with nothing".to_owned())),
+        Some(disk) => rows.extend(disk_rows(disk, figures.warmed_bytes)),
+    }
+    rows
+}
+
+fn disk_rows(disk: &DiskStatus, warmed_bytes: u64) -> [(&'static str, String); 2] {
+    let problem = disk.problem.as_deref();
+    let problem = problem.map(|problem| format!("; last: {}", clean(problem)));
+    let kept = (
+        "disk",
+        format!(
+            "{} of {}, {} read back into memory, {} written since start",
+            bytes(disk.used_bytes),
+            bytes(disk.size_bytes),
+            bytes(warmed_bytes),
+            bytes(disk.saved_bytes)
+        ),
+    );
+    let trouble = (
+        "trouble",
+        format!(
+            "{} blocks damaged, {} operations failed{}",
+            disk.bad_blocks,
+            disk.failed,
+            problem.unwrap_or_default()
+        ),
+    );
+    [kept, trouble]
+}
+
+impl Verify {
+    fn run(self) -> Result<(), Failure> {
+        let path = self.folder()?;
+        let stores = verify(&path)
+            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+        match self.json {
+            true => print::json(&verified_document(&stores))?,
+            false => print::out(&verified_page(&stores))?,
+        }
+        match stores
+            .iter()
+            .all(|store| store.bad_blocks + store.unreadable_files == 0)
+        {
+            true => Ok(()),
+            false => Err(Failure::Verdict(1)),
+        }
+    }
+
+    fn folder(&self) -> Result<PathBuf, Failure> {
+        if let Some(path) = &self.path {
+            return Ok(path.clone());
+        }
+        // Clap sees to it that there is one of both.
+        let file = self.config.clone().unwrap_or_default();
+        let config = load_without_key(&file).map_err(Failure::failed)?.config;
+        let disk = config.store.disk;
+        let none = || Failure::failed(format!("{}: there is no `store.disk`", file.display()));
+        disk.map(|disk| disk.path).ok_or_else(none)
+    }
+}
+
+fn verified_document(stores: &[Verified]) -> Value {
+    let stores = stores.iter().map(|store| {
+        json!({
+            "path": store.path,
+            "segments": store.segments,
+            "bytes": store.bytes,
+            "bad_blocks": store.bad_blocks,
+            "unreadable_files": store.unreadable_files,
+        })
+    });
+    json!({ "stores": stores.collect::<Vec<_>>() })
+}
+
+fn verified_page(stores: &[Verified]) -> String {
+    let mut text = String::new();
+    for store in stores {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "{}: {} in {} segments, {} blocks damaged, {} files unreadable",
+            store.path.display(),
+            bytes(store.bytes),
+            store.segments,
+            store.bad_blocks,
+            store.unreadable_files
+        );
+    }
+    if text.is_empty() {
+        text.push_str("nothing is on disk\n");
+    }
+    text
+}
+
+impl Clear {
+    fn run(self) -> Result<(), Failure> {
+        let peer = self.peer.as_deref();
+        self.gateway
+            .ask(async |client| client.clear_cache(peer).await)?;
+        match self.json {
+            true => print::json(&json!({ "cleared": true })),
+            false => print::line("what has passed is forgotten"),
+        }
+    }
+}

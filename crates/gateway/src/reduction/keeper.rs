@@ -1,0 +1,260 @@
+//! The thread that keeps a peer's segments on disk. Nothing of the tunnel waits for it: it takes what changed out of the logs, a segment
+//! at a time, and puts in what a log begins with. What has left the memory before the disk was ready for it is not kept.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use farhaul_reduce::SEGMENT_BLOCKS;
+use tokio::sync::oneshot;
+
+use super::Store as Memory;
+use super::halves::{DecoderHalf, EncoderHalf};
+use super::shelf::{Half, both};
+use crate::lock::lock;
+use crate::store::{Embedded, Folder, Options, Store, StoreError, place};
+
+/// How often the logs are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// A segment that is not full is written when nothing came for so long,
+const QUIET: Duration = Duration::from_millis(500);
+/// or so long after the first byte that is not on disk.
+const LATE: Duration = Duration::from_secs(5);
+/// Segments that are made durable together.
+const GROUP: usize = 16;
+/// Segments that are put in before the other direction has its turn.
+const SEEDS_PER_TURN: usize = 32;
+/// Another gateway may have the folder for so long.
+const IN_USE_MAX: Duration = Duration::from_secs(5);
+/// After a failure the disk is left alone for so long.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// A peer's part of the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// Folder of the peer.
+    pub path: PathBuf,
+    /// What it may take, both directions.
+    pub size_bytes: u64,
+}
+
+/// What the thread is told.
+pub(super) enum Order {
+    /// Write what there is, and say so.
+    Save(oneshot::Sender<()>),
+    /// Forget everything, and say how that went.
+    Clear(SyncSender<Result<(), String>>),
+    /// Write what there is, say so, and end.
+    Stop(SyncSender<()>),
+}
+
+/// A segment with bytes that are not on disk.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    since: Instant,
+    touched: Instant,
+}
+
+/// One direction.
+struct Lane<H: 'static> {
+    half: fn(&Memory) -> &Mutex<H>,
+    disk: Box<dyn Store>,
+    /// The epoch that `waiting` is of.
+    epoch: u64,
+    /// The log of an epoch that has begun since the disk was used last.
+    begun: Option<u128>,
+    waiting: BTreeMap<u64, Waiting>,
+    paused_until: Option<Instant>,
+    bytes: Vec<u8>,
+}
+
+/// Opens the stores and serves them until told to stop or nobody is left.
+pub(super) fn run(memory: &Weak<Memory>, disk: &Disk, orders: &Receiver<Order>) {
+    let lanes = open(memory, disk);
+    let Some(known) = memory.upgrade() else {
+        return;
+    };
+    let lanes = lanes.map_err(|error| *lock(&known.problem) = Some(error.to_string()));
+    known.opened.send_replace(true);
+    drop(known);
+    let Ok((mut sent, mut received)) = lanes else {
+        return;
+    };
+    let mut is_busy = false;
+    loop {
+        let wait = if is_busy { Duration::ZERO } else { TICK };
+        let order = orders.recv_timeout(wait);
+        let Some(memory) = memory.upgrade() else {
+            return;
+        };
+        match order {
+            Err(RecvTimeoutError::Timeout) => (),
+            Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Order::Clear(answer)) => {
+                let cleared = sent.disk.clear().and(received.disk.clear());
+                let _ = answer.try_send(cleared.map_err(|error| error.to_string()));
+            }
+            Ok(Order::Save(answer)) => {
+                sent.save(&memory, true);
+                received.save(&memory, true);
+                // Whoever asked may have waited long enough.
+                let _ = answer.send(());
+            }
+            Ok(Order::Stop(answer)) => {
+                sent.save(&memory, true);
+                received.save(&memory, true);
+                let _ = answer.try_send(());
+                return;
+            }
+        }
+        let seeded = [received.seed(&memory), sent.seed(&memory)];
+        if seeded.contains(&true) {
+            memory.news.notify_waiters();
+        }
+        is_busy = seeded.contains(&true);
+        sent.save(&memory, false);
+        received.save(&memory, false);
+    }
+}
+
+fn open(
+    memory: &Weak<Memory>,
+    disk: &Disk,
+) -> Result<(Lane<EncoderHalf>, Lane<DecoderHalf>), StoreError> {
+    let size_bytes = disk.size_bytes / 2;
+    let sent = open_one(&disk.path.join("sent"), size_bytes)?;
+    let received = open_one(&disk.path.join("received"), size_bytes)?;
+    let sent = Lane::new(|memory| &memory.encoder, Box::new(sent));
+    let received = Lane::new(|memory| &memory.decoder, Box::new(received));
+    if let Some(memory) = memory.upgrade() {
+        lock(&memory.encoder).set_catalog(sent.disk.catalog());
+        lock(&memory.decoder).set_catalog(received.disk.catalog());
+    }
+    Ok((sent, received))
+}
+
+fn open_one(path: &Path, size_bytes: u64) -> Result<Embedded<Folder>, StoreError> {
+    let started = Instant::now();
+    let folder = loop {
+        match Folder::open(path) {
+            // A gateway that is being replaced may still be on its way out.
+            Err(StoreError::InUse(_)) if started.elapsed() < IN_USE_MAX => {
+                std::thread::sleep(TICK);
+            }
+            other => break other?,
+        }
+    };
+    let options = Options {
+        size_bytes,
+        place: place(path),
+    };
+    Embedded::open(folder, options)
+}
+
+impl<H: Half> Lane<H> {
+    fn new(half: fn(&Memory) -> &Mutex<H>, disk: Box<dyn Store>) -> Self {
+        Self {
+            half,
+            disk,
+            epoch: 0,
+            begun: None,
+            waiting: BTreeMap::new(),
+            paused_until: None,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Puts in some of what the log begins with; whether there was any.
+    fn seed(&mut self, memory: &Arc<Memory>) -> bool {
+        let half = (self.half)(memory);
+        let mut is_any = false;
+        for _ in 0..SEEDS_PER_TURN {
+            let Some(seed) = lock(half).next_seed() else {
+                break;
+            };
+            let there = self.disk.load(seed.key, &mut self.bytes);
+            let lengths = there.map_or([0; SEGMENT_BLOCKS], |there| both(&there, &seed.lengths));
+            lock(half).put_seed(&seed, &self.bytes, &lengths);
+            is_any = true;
+        }
+        is_any
+    }
+
+    /// Writes segments that are full, or quiet, or old, or `all`.
+    fn save(&mut self, memory: &Arc<Memory>, all: bool) {
+        let now = Instant::now();
+        if self.paused_until.is_some_and(|until| now < until) && !all {
+            return;
+        }
+        self.paused_until = None;
+        let due = self.due(memory, now, all);
+        if let Some(log) = self.begun.take() {
+            // The peer has begun another; what it gave up would only be in the way. A failure is counted.
+            let _ = self.disk.retain(log);
+        }
+        for group in due.chunks(GROUP) {
+            let saved = group
+                .iter()
+                .try_for_each(|&segment| self.save_one(memory, segment));
+            if saved.and_then(|()| self.disk.sync()).is_err() {
+                // The catalog has counted it.
+                self.paused_until = Some(now + PAUSE);
+                return;
+            }
+        }
+    }
+
+    /// The segments to be written now.
+    fn due(&mut self, memory: &Arc<Memory>, now: Instant, all: bool) -> Vec<u64> {
+        let mut half = lock((self.half)(memory));
+        let shelf = half.shelf();
+        let Some((shelf, mut segments)) = shelf.zip(half.segments()) else {
+            self.waiting.clear();
+            return Vec::new();
+        };
+        if shelf.epoch != self.epoch {
+            self.waiting.clear();
+            self.epoch = shelf.epoch;
+            self.begun = Some(shelf.log);
+        }
+        for segment in segments.take_changed() {
+            let waiting = Waiting {
+                since: now,
+                touched: now,
+            };
+            self.waiting.entry(segment).or_insert(waiting).touched = now;
+        }
+        let mut due = Vec::new();
+        self.waiting.retain(|&segment, waiting| {
+            let Some(is_whole) = segments.is_whole(segment) else {
+                return false;
+            };
+            let is_old = now - waiting.touched >= QUIET || now - waiting.since >= LATE;
+            let is_due = is_whole || is_old || all;
+            if is_due {
+                due.push(segment);
+            }
+            !is_due
+        });
+        due
+    }
+
+    fn save_one(&mut self, memory: &Arc<Memory>, segment: u64) -> Result<(), StoreError> {
+        let mut half = lock((self.half)(memory));
+        let shelf = half.shelf().filter(|shelf| shelf.epoch == self.epoch);
+        let Some((shelf, segments)) = shelf.zip(half.segments()) else {
+            return Ok(());
+        };
+        let copied = segments.copy(segment, &mut self.bytes);
+        drop(half);
+        let Some((lengths, key)) = copied.zip(shelf.key(segment)) else {
+            return Ok(());
+        };
+        if lengths == [0; SEGMENT_BLOCKS] {
+            return Ok(());
+        }
+        self.disk.save(key, shelf.epoch, &self.bytes, &lengths)
+    }
+}

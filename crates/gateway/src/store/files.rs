@@ -1,0 +1,177 @@
+//! The files of a store, and what is done with them. Tests do it with files that fail and forget.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
+
+use super::StoreError;
+
+/// Files of segments by their numbers, and one small file that is always written whole.
+pub trait Files: Send {
+    /// Numbers of the files of segments.
+    fn numbers(&self) -> io::Result<Vec<u32>>;
+    /// Makes a file of this length, its room on disk reserved. One that is there keeps what it holds.
+    fn create(&self, file: u32, bytes: u64) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, file: u32) -> io::Result<()>;
+    /// Reads exactly so many bytes.
+    fn read(&self, file: u32, offset: u64, into: &mut [u8]) -> io::Result<()>;
+    /// Writes all bytes.
+    fn write(&self, file: u32, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// What was written to the file survives whatever comes.
+    fn sync(&self, file: u32) -> io::Result<()>;
+    /// The small file, if it is there.
+    fn label(&self) -> io::Result<Option<Vec<u8>>>;
+    /// Writes the small file: after a crash it is the old one or the new one.
+    fn set_label(&self, bytes: &[u8]) -> io::Result<()>;
+    /// Where all this is, for messages.
+    fn path(&self) -> &Path;
+}
+
+const LABEL: &str = "store";
+const LABEL_NEW: &str = "store.new";
+const LOCK: &str = "lock";
+const PREFIX: &str = "segments-";
+/// A label is shorter.
+const LABEL_BYTES_MAX: u64 = 4096;
+
+fn name_of(file: u32) -> String {
+    format!("{PREFIX}{file:08}")
+}
+
+/// The number of a file of segments, if the name is the one we give it.
+fn number_of(name: &str) -> Option<u32> {
+    let number = name.strip_prefix(PREFIX)?.parse().ok()?;
+    (name == name_of(number)).then_some(number)
+}
+
+/// A folder of the file system.
+pub struct Folder {
+    path: PathBuf,
+    /// Held as long as the folder is used.
+    _lock: Option<File>,
+}
+
+impl Folder {
+    /// The folder of a running gateway: made if it is not there, and used by nobody else meanwhile.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let failed = |what, path: &Path| {
+            let path = path.to_owned();
+            move |error| StoreError::Disk { what, path, error }
+        };
+        let mut folder = fs::DirBuilder::new();
+        let made = folder.recursive(true).mode(0o700).create(path);
+        made.map_err(failed("cannot make", path))?;
+        let place = path.join(LOCK);
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let lock = options
+            .open(&place)
+            .map_err(failed("cannot open", &place))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => (),
+            Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse(path.to_owned())),
+            Err(error) => return Err(failed("cannot lock", &place)(error.into())),
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: Some(lock),
+        })
+    }
+
+    /// A folder to look at, whoever uses it.
+    pub fn look(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            _lock: None,
+        }
+    }
+
+    fn file(&self, file: u32) -> PathBuf {
+        self.path.join(name_of(file))
+    }
+
+    fn open_file(&self, file: u32, is_written: bool) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(is_written);
+        options.open(self.file(file))
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl Files for Folder {
+    fn numbers(&self) -> io::Result<Vec<u32>> {
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            numbers.extend(name.to_str().and_then(number_of));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    fn create(&self, file: u32, bytes: u64) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let made = options.open(self.file(file))?;
+        match fallocate(&made, FallocateFlags::empty(), 0, bytes) {
+            // Not every file system can reserve.
+            Err(Errno::OPNOTSUPP) => made.set_len(bytes)?,
+            other => other?,
+        }
+        made.sync_all()?;
+        self.sync_folder()
+    }
+
+    fn remove(&self, file: u32) -> io::Result<()> {
+        match fs::remove_file(self.file(file)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => self.sync_folder(),
+        }
+    }
+
+    fn read(&self, file: u32, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.open_file(file, false)?.read_exact_at(into, offset)
+    }
+
+    fn write(&self, file: u32, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.open_file(file, true)?.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self, file: u32) -> io::Result<()> {
+        self.open_file(file, true)?.sync_data()
+    }
+
+    fn label(&self) -> io::Result<Option<Vec<u8>>> {
+        let path = self.path.join(LABEL);
+        match fs::metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            // Not ours; it will be replaced.
+            Ok(facts) if facts.len() > LABEL_BYTES_MAX => Ok(Some(Vec::new())),
+            Ok(_) => fs::read(&path).map(Some),
+        }
+    }
+
+    fn set_label(&self, bytes: &[u8]) -> io::Result<()> {
+        let new = self.path.join(LABEL_NEW);
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).write(true).mode(0o600);
+        let mut file = options.open(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, self.path.join(LABEL))?;
+        self.sync_folder()
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
