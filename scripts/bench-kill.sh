@@ -1,0 +1,15 @@
+#!/bin/sh
+# Gateways with disks, killed at many moments of their work: set up, build, run.
+# Needs root; 200 moments take a quarter of an hour. KILLS=n takes so many.
+set -eu
+cd "$(dirname "$0")/.."
+verb=bench-kill
+. scripts/privilege.sh
+require_root "make bench-kill"
+require_cargo
+scripts/setup.sh
+as_builder cargo test -p farhaul --test end_to_end --no-run
+tests=$(as_builder cargo test -p farhaul --test end_to_end --no-run --message-format=json 2>/dev/null |
+    sed -n 's/.*"executable":"\([^"]*end_to_end-[^"]*\)".*/\1/p' | tail -n 1)
+[ -n "$tests" ] || die "the tests were not built"
+as_root env FARHAUL_KILLS="${KILLS:-200}" "$tests" --nocapture killed_at_any_moment
