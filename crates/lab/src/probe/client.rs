@@ -23,6 +23,8 @@ use super::tcp_test::{StreamEnd, TcpPlan, Worker};
 
 /// How long a connection may take.
 pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a server may take to end a session.
+const END_PATIENCE: Duration = Duration::from_secs(2);
 /// Clock readings of which the quickest counts.
 const CLOCK_READINGS: usize = 8;
 
@@ -204,6 +206,12 @@ impl Client {
             }
             other => Err(unexpected(other)),
         }
+    }
+
+    /// Ends the session, and waits until the server has done so: it would count
+    /// as another client of the next one.
+    pub fn end(mut self) {
+        self.control.end(END_PATIENCE);
     }
 
     fn open_stream(&self, plan: &TcpPlan, number: u16) -> Result<TcpStream, ProbeError> {

@@ -84,6 +84,7 @@ pub fn single(target: &Target, test: &Single) -> Report {
                     seen.transactions = Some(transact::transact(&client, *duration)?);
                 }
             }
+            client.end();
             Ok(())
         },
     );

@@ -5,7 +5,7 @@
 //! otherwise is not ours.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -291,6 +291,20 @@ impl Control {
             }
         }
         Ok(())
+    }
+
+    /// Nothing comes any more, and nothing is waited for.
+    pub(crate) fn close(&self) {
+        // Where it is closed already there is nothing to do.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Nothing comes any more; waits for a while until the other end has
+    /// closed, too.
+    pub(crate) fn end(&mut self, patience: Duration) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let end = Instant::now() + patience;
+        while Instant::now() < end && matches!(self.poll_byte("ending", patience), Ok(Some(_))) {}
     }
 
     /// Whether the other end has closed; what it sent meanwhile stays unread.

@@ -92,7 +92,7 @@ impl Session<'_> {
             others
         };
         let (shared, stop, client) = (self.shared, self.stop, self.client);
-        let _listed = Listed {
+        let listed = Listed {
             shared,
             token,
             stop,
@@ -108,7 +108,11 @@ impl Session<'_> {
         thread::scope(|scope| {
             scope.spawn(|| echo::serve(&socket, token, client, stop));
             let outcome = self.requests(token, &streams);
-            stop.store(true, Ordering::Relaxed);
+            // Before the client hears of it: its next session is no second one.
+            drop(listed);
+            if outcome.is_ok() {
+                self.control.close();
+            }
             outcome
         })
     }
