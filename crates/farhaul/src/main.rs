@@ -12,6 +12,7 @@ mod ask;
 mod bypass_command;
 mod cache_command;
 mod calibrate_command;
+mod campaign_command;
 mod config_command;
 mod doctor_command;
 mod failure;

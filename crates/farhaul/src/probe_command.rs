@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use farhaul_lab::probe::campaign::{Campaign, Line};
 use farhaul_lab::probe::datagram_flow::FlowPlan;
 use farhaul_lab::probe::examine::{Single, Target, examine, single, with_iperf3};
 use farhaul_lab::probe::iperf3::Iperf3Plan;
 use farhaul_lab::probe::tcp_test::{Direction, TcpPlan};
 use farhaul_lab::probe::{PORT, ProbeError, Report, Server, ServerOptions, text};
 
+use crate::campaign_command::{CampaignCommand, ReportCommand};
 use crate::failure::Failure;
 use crate::lab_command::stop_on_signal;
 use crate::print;
@@ -46,8 +48,36 @@ enum ProbeVerb {
     Transact(Transact),
     /// Test with an iperf3 server.
     Iperf3(Iperf3),
-    /// Print the JSON Schema of reports.
-    Schema,
+    /// The same TCP test many times: distribution, time series, charts.
+    Campaign(CampaignCommand),
+    /// What the file of a campaign shows so far.
+    Report(ReportCommand),
+    /// Print the JSON Schema of reports, or of campaigns.
+    Schema {
+        /// Which document.
+        #[arg(value_enum, default_value = "report")]
+        of: Document,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Document {
+    /// Of a test or a diagnosis.
+    Report,
+    /// Of a campaign.
+    Campaign,
+    /// Of a line of a campaign's file.
+    Line,
+}
+
+impl Document {
+    fn schema_text(self) -> String {
+        match self {
+            Self::Report => Report::schema_text(),
+            Self::Campaign => Campaign::schema_text(),
+            Self::Line => Line::schema_text(),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -67,7 +97,7 @@ struct Serve {
 }
 
 #[derive(Debug, Args)]
-struct Far {
+pub(crate) struct Far {
     /// Name or address of the server.
     host: String,
     /// TCP port of the server.
@@ -75,7 +105,7 @@ struct Far {
     port: u16,
     /// Print one JSON document.
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -88,7 +118,7 @@ struct Diagnose {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Way {
+pub(crate) enum Way {
     /// From here to the server.
     Up,
     /// From the server to here.
@@ -220,7 +250,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-fn positive(text: &str) -> Result<f64, String> {
+pub(crate) fn positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     match number.is_finite() && number > 0.0 {
         true => Ok(number),
@@ -228,7 +258,7 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-fn bytes(text: &str) -> Result<u32, String> {
+pub(crate) fn bytes(text: &str) -> Result<u32, String> {
     let lower = text.to_ascii_lowercase();
     let (digits, shift) = match lower.strip_suffix(['k', 'm']) {
         Some(digits) if lower.ends_with('k') => (digits, 10),
@@ -270,7 +300,9 @@ impl ProbeCommand {
                 transact.far.run(&Single::Transact(time))
             }
             ProbeVerb::Iperf3(iperf3) => iperf3.run(),
-            ProbeVerb::Schema => print::out(&Report::schema_text()),
+            ProbeVerb::Campaign(campaign) => campaign.run(),
+            ProbeVerb::Report(report) => report.run(),
+            ProbeVerb::Schema { of } => print::out(&of.schema_text()),
         }
     }
 }
@@ -347,7 +379,7 @@ impl Iperf3 {
 }
 
 impl Far {
-    fn target(&self) -> Result<Target, Failure> {
+    pub(crate) fn target(&self) -> Result<Target, Failure> {
         Ok(Target {
             host: self.host.clone(),
             port: self.port,

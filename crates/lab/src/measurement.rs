@@ -306,7 +306,7 @@ pub(crate) fn now_text() -> String {
 }
 
 /// Seconds since 1970 as RFC 3339 text.
-fn rfc3339(unix_s: u64) -> String {
+pub(crate) fn rfc3339(unix_s: u64) -> String {
     let (days, rest) = (unix_s / 86_400, unix_s % 86_400);
     // Counted in 400-year eras that begin on 1 March, so that the leap day is
     // the last of its year.

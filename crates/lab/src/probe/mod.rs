@@ -7,8 +7,10 @@
 //! trips ([`latency`]) and transactions ([`transact`]). [`examine`] does all of
 //! it in order; [`diagnose`] is a pure function from what was seen to a
 //! verdict; [`report`] is the document, [`text`] the same for people.
+//! [`campaign`] is one test many times.
 
 pub mod accuracy;
+pub mod campaign;
 pub mod client;
 mod clock;
 mod datagram_count;

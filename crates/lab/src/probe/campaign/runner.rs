@@ -1,0 +1,371 @@
+//! Does a campaign's runs. Nothing it keeps in memory grows with their number.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::record::{Record, read};
+use super::summary::{Campaign, Summary};
+use super::watch::Tally;
+use super::{Line, RUNS_MAX, Run, SCHEMA, Start, Subject};
+use crate::measurement::now_text;
+use crate::probe::clock::{now_ns, sleep_until};
+use crate::probe::error::ProbeError;
+use crate::probe::message::SLICE;
+use crate::probe::report::{Report, Trouble};
+use crate::probe::tcp_test::TcpPlan;
+
+/// What a campaign shall be.
+#[derive(Debug, Clone)]
+pub struct CampaignOptions {
+    /// What is tested.
+    pub subject: Subject,
+    /// Runs in all, those that the file has already included.
+    pub runs: u32,
+    /// From the beginning of a run to that of the next; none is back to back.
+    pub every: Option<Duration>,
+    /// Rate of the circuit, bit/s.
+    pub circuit_bit_per_s: Option<u64>,
+    /// Its file.
+    pub file: PathBuf,
+    /// Set to end it.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl CampaignOptions {
+    /// Says what cannot be done.
+    pub fn check(&self) -> Result<(), String> {
+        if !(1..=RUNS_MAX).contains(&self.runs) {
+            return Err(format!("a campaign has 1 to {RUNS_MAX} runs"));
+        }
+        self.subject.check()
+    }
+
+    fn start(&self) -> Start {
+        Start {
+            schema: SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            date: now_text(),
+            subject: self.subject.clone(),
+            runs: self.runs,
+            every_ms: self.every.map(|every| every.as_millis() as u64),
+            circuit_bit_per_s: self.circuit_bit_per_s,
+        }
+    }
+}
+
+/// Why a campaign ended before its last run.
+#[derive(Debug)]
+struct Ended {
+    trouble: Trouble,
+    exit_code: u8,
+}
+
+impl From<ProbeError> for Ended {
+    fn from(error: ProbeError) -> Self {
+        let report = Report::new("").ended(Err(error));
+        let trouble = report.error.unwrap_or_else(|| Trouble {
+            code: "local".to_owned(),
+            text: String::new(),
+        });
+        Self {
+            trouble,
+            exit_code: report.exit_code,
+        }
+    }
+}
+
+/// Does the runs that are missing, each by `measure`, and tells of each. Always
+/// a document, of all runs so far.
+pub fn run(
+    options: &CampaignOptions,
+    measure: &mut dyn FnMut(&TcpPlan) -> Report,
+    tell: &mut dyn FnMut(&Tally),
+) -> Campaign {
+    let outcome = options
+        .check()
+        .map_err(|why| Ended::from(ProbeError::Usage(why)))
+        .and_then(|()| go(options, measure, tell));
+    let start = options.start();
+    let mut campaign = match &outcome {
+        // A file that is not ours says nothing about this campaign.
+        Err(ended) if ended.trouble.code == "usage" => Summary::new(start).campaign(),
+        _ => of_file(start, &options.file),
+    };
+    campaign.file = options.file.display().to_string();
+    if let Err(ended) = outcome {
+        campaign.error = Some(ended.trouble);
+        campaign.exit_code = ended.exit_code;
+    }
+    campaign
+}
+
+/// What a file's runs show; with what is asked for now in place of what stands
+/// there.
+fn of_file(start: Start, file: &std::path::Path) -> Campaign {
+    let mut summary = Summary::new(start);
+    let outcome = read(file, &mut |line| summary.take(line));
+    let mut campaign = summary.campaign();
+    if let Err(error) = outcome {
+        let ended = Ended::from(error);
+        campaign.error = Some(ended.trouble);
+        campaign.exit_code = ended.exit_code;
+    }
+    campaign
+}
+
+/// What the runs in a file show, finished or not.
+pub fn so_far(
+    file: &std::path::Path,
+    circuit_bit_per_s: Option<u64>,
+) -> Result<Campaign, ProbeError> {
+    let mut summary: Option<Summary> = None;
+    read(file, &mut |line| {
+        if let Line::Start(start) = line {
+            let mut start = start.clone();
+            start.circuit_bit_per_s = circuit_bit_per_s.or(start.circuit_bit_per_s);
+            match &mut summary {
+                Some(summary) => summary.go_on(start),
+                None => summary = Some(Summary::new(start)),
+            }
+        }
+        summary.iter_mut().for_each(|summary| summary.take(line));
+    })?;
+    let empty = || ProbeError::Usage(format!("{} is empty", file.display()));
+    let mut campaign = summary.ok_or_else(empty)?.campaign();
+    campaign.file = file.display().to_string();
+    Ok(campaign)
+}
+
+fn go(
+    options: &CampaignOptions,
+    measure: &mut dyn FnMut(&TcpPlan) -> Report,
+    tell: &mut dyn FnMut(&Tally),
+) -> Result<(), Ended> {
+    let start = options.start();
+    let mut tally = Tally::new(&start);
+    let mut record = Record::open(&options.file, &start, &mut |line| tally.take(line))?;
+    if tally.done >= options.runs {
+        return Ok(());
+    }
+    record.append(&Line::Start(start))?;
+    let mut schedule = Schedule::of(options);
+    while tally.done < options.runs {
+        wait(schedule.next_ns(now_ns()), &options.stop)?;
+        let number = tally.done + 1;
+        let (began_ns, start_unix_ms) = (now_ns(), unix_ms());
+        let plan = options.subject.plan(options.subject.window_of(number));
+        let report = measure(&plan);
+        if options.stop.load(Ordering::Relaxed) {
+            // A run that was cut short says nothing.
+            return Err(ProbeError::Interrupted.into());
+        }
+        let mut run = Run::of(number, &options.subject, &report);
+        run.start_unix_ms = start_unix_ms;
+        run.took_ms = (now_ns() - began_ns) / 1_000_000;
+        schedule.after(began_ns, run.error.is_some());
+        let line = Line::Run(run);
+        record.append(&line)?;
+        tally.take(&line);
+        tell(&tally);
+        if let (
+            Line::Run(Run {
+                error: Some(trouble),
+                ..
+            }),
+            true,
+        ) = (line, tally.has_no_good())
+        {
+            // Rather a wrong command line than a result.
+            let exit_code = report.exit_code.max(1);
+            return Err(Ended { trouble, exit_code });
+        }
+    }
+    Ok(())
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_millis() as u64
+}
+
+fn wait(until_ns: u64, stop: &AtomicBool) -> Result<(), ProbeError> {
+    let slice_ns = SLICE.as_nanos() as u64;
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Err(ProbeError::Interrupted);
+        }
+        let now = now_ns();
+        if now >= until_ns {
+            return Ok(());
+        }
+        sleep_until(until_ns.min(now + slice_ns));
+    }
+}
+
+/// When the next run begins, by the monotonic clock.
+#[derive(Debug)]
+struct Schedule {
+    every_ns: Option<u64>,
+    /// A failed run takes the place of a good one: an outage shall cost as many
+    /// runs as it lasts, not all of them within a second.
+    hold_ns: u64,
+    next_ns: u64,
+}
+
+impl Schedule {
+    fn of(options: &CampaignOptions) -> Self {
+        Self {
+            every_ns: options.every.map(|every| every.as_nanos() as u64),
+            hold_ns: options.subject.test.duration_ms * 1_000_000,
+            next_ns: 0,
+        }
+    }
+
+    fn after(&mut self, began_ns: u64, has_failed: bool) {
+        let least_ns = if has_failed { self.hold_ns } else { 0 };
+        self.next_ns = began_ns.saturating_add(self.every_ns.unwrap_or(0).max(least_ns));
+    }
+
+    /// At once, if it is late; what it is late by is not made up for.
+    fn next_ns(&self, now_ns: u64) -> u64 {
+        self.next_ns.max(now_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::tests::subject;
+    use super::*;
+    use crate::probe::observe::{TcpResult, TcpWay, WayFigures};
+
+    fn options(name: &str, runs: u32) -> CampaignOptions {
+        let file = format!("farhaul-runner-{name}-{}", std::process::id());
+        let file = std::env::temp_dir().join(file);
+        let _ = fs::remove_file(&file);
+        let mut subject = subject(&[Some(8192), None]);
+        subject.test.duration_ms = 1;
+        CampaignOptions {
+            subject,
+            runs,
+            every: None,
+            circuit_bit_per_s: None,
+            file,
+            stop: Arc::default(),
+        }
+    }
+
+    /// A test's report without a network.
+    fn report(plan: &TcpPlan, bit_per_s: f64) -> Report {
+        let mut report = Report::new("x");
+        report.observations.tcp.push(TcpResult {
+            plan: plan.clone(),
+            up: Some(TcpWay {
+                mean_bit_per_s: Some(bit_per_s),
+                steady_bit_per_s: None,
+                figures: WayFigures::default(),
+                streams: Vec::new(),
+            }),
+            down: None,
+            other_sessions: 0,
+        });
+        report
+    }
+
+    fn failed() -> Report {
+        let why = "gone".to_owned();
+        Report::new("x").ended(Err(ProbeError::Refused { why }))
+    }
+
+    #[test]
+    fn a_stopped_campaign_goes_on_and_failures_are_results() {
+        let mut options = options("resume", 6);
+        let mut asked = Vec::new();
+        let stop = Arc::clone(&options.stop);
+        let stopped = run(
+            &options,
+            &mut |plan| {
+                asked.push(plan.window_bytes);
+                stop.store(asked.len() == 4, Ordering::Relaxed);
+                match asked.len() {
+                    2 => failed(),
+                    _ => report(plan, 1e6),
+                }
+            },
+            &mut |_| {},
+        );
+        assert_eq!(asked, [Some(8192), None, Some(8192), None]);
+        assert_eq!((stopped.runs_done, stopped.runs_failed), (3, 1));
+        assert_eq!(
+            (stopped.exit_code, stopped.error.unwrap().code),
+            (7, "interrupted".into())
+        );
+        options.stop = Arc::default();
+        let mut told = Vec::new();
+        let whole = run(&options, &mut |plan| report(plan, 2e6), &mut |tally| {
+            told.push(tally.done)
+        });
+        assert_eq!(told, [4, 5, 6]);
+        assert_eq!(
+            (whole.runs_done, whole.runs_failed, whole.starts),
+            (6, 1, 2)
+        );
+        assert_eq!((whole.exit_code, whole.error), (0, None));
+        assert_eq!(whole.failures[0].code, "refused");
+        let again = run(&options, &mut |_| panic!("all done"), &mut |_| {});
+        assert_eq!((again.runs_done, again.starts), (6, 2));
+        let read = so_far(&options.file, Some(10_000_000)).unwrap();
+        assert_eq!(read.runs_done, 6);
+        assert_eq!(read.circuit_bit_per_s, Some(10_000_000));
+        assert_eq!(read.groups.len(), again.groups.len());
+        fs::remove_file(&options.file).unwrap();
+    }
+
+    #[test]
+    fn a_campaign_in_which_nothing_ever_worked_stops() {
+        let options = options("hopeless", 100);
+        for done in [1, 2] {
+            let campaign = run(&options, &mut |_| failed(), &mut |_| {});
+            assert_eq!((campaign.exit_code, campaign.runs_done), (4, done));
+            assert_eq!(campaign.error.unwrap().code, "refused");
+        }
+        fs::remove_file(&options.file).unwrap();
+    }
+
+    #[test]
+    fn wrong_options_and_files_end_in_a_document() {
+        let mut options = options("wrong", 0);
+        let none = run(&options, &mut |_| panic!("no runs"), &mut |_| {});
+        assert_eq!((none.exit_code, none.runs_done), (2, 0));
+        options.runs = 1;
+        fs::write(&options.file, "not a campaign\n").unwrap();
+        let foreign = run(&options, &mut |_| panic!("no runs"), &mut |_| {});
+        assert_eq!((foreign.exit_code, foreign.groups.len()), (2, 2));
+        fs::remove_file(&options.file).unwrap();
+        options.file = "/no-such-folder/x".into();
+        let nowhere = run(&options, &mut |_| panic!("no runs"), &mut |_| {});
+        assert_eq!(nowhere.exit_code, 1);
+    }
+
+    #[test]
+    fn runs_begin_at_intervals_or_at_once_and_failures_hold_their_place() {
+        let mut schedule = Schedule {
+            every_ns: None,
+            hold_ns: 50,
+            next_ns: 0,
+        };
+        let mut next = |every_ns, has_failed, now_ns| {
+            schedule.every_ns = every_ns;
+            schedule.after(1000, has_failed);
+            schedule.next_ns(now_ns)
+        };
+        assert_eq!(next(None, false, 1010), 1010);
+        assert_eq!(next(None, true, 1010), 1050);
+        assert_eq!(next(Some(100), false, 1010), 1100);
+        assert_eq!(next(Some(100), false, 1300), 1300);
+        assert_eq!(next(Some(20), true, 1010), 1050);
+    }
+}
