@@ -382,7 +382,6 @@ fn a_crash_at_any_write_loses_nothing_acknowledged_and_gives_no_wrong_byte() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
     fn invariant_6_whatever_happens_to_the_files_no_wrong_byte_is_read(
         changes in proptest::collection::vec((any::<u32>(), any::<prop::sample::Index>(), 0..SECTOR_BYTES, 1u8..), 1..60),
