@@ -1,10 +1,13 @@
-//! `farhaul cache stats|verify|clear`: what has passed and is remembered.
+//! `farhaul cache stats|verify|warm|clear`: what has passed and is remembered.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use farhaul_gateway::admin::status::{DiskStatus, PeerStatus, ReductionStatus, Status};
+use farhaul_gateway::admin::status::{
+    DiskStatus, PeerStatus, ReductionStatus, Status, WarmingStatus,
+};
 use farhaul_gateway::config::load::load_without_key;
 use farhaul_gateway::store::{Verified, verify};
 use serde_json::{Value, json};
@@ -13,6 +16,9 @@ use crate::ask::Where;
 use crate::failure::Failure;
 use crate::print;
 use crate::table::{bytes, clean};
+
+/// How often a file that is being sent is asked for.
+const WARMING_EVERY: Duration = Duration::from_millis(300);
 
 /// `farhaul cache`.
 #[derive(Debug, Args)]
@@ -30,6 +36,11 @@ enum CacheVerb {
         after_help = "Exit code 0: everything is as it was written. 1: something is not; the gateway does not use it."
     )]
     Verify(Verify),
+    /// Send a file to a peer before anybody asks for it, so that both gateways remember it.
+    #[command(
+        after_help = "It is sent in class background: only when nothing else wants the link. Exit code 0: all of it was sent. 1: it was not."
+    )]
+    Warm(Warm),
     /// Forget what has passed, in memory and on disk.
     Clear(Clear),
 }
@@ -57,6 +68,23 @@ struct Verify {
 }
 
 #[derive(Debug, Args)]
+struct Warm {
+    /// The file, on the machine of the gateway, which must be able to read it.
+    path: PathBuf,
+    /// The peer that shall have it, if there are several.
+    #[arg(long, value_name = "NAME")]
+    peer: Option<String>,
+    /// Do not wait until it is sent: `farhaul flows` shows it, `farhaul reset` stops it.
+    #[arg(long)]
+    detach: bool,
+    #[command(flatten)]
+    gateway: Where,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
 struct Clear {
     /// Only what passed to and from this peer.
     #[arg(long, value_name = "NAME")]
@@ -73,6 +101,7 @@ impl CacheCommand {
         match self.verb {
             CacheVerb::Stats(stats) => stats.run(),
             CacheVerb::Verify(verify) => verify.run(),
+            CacheVerb::Warm(warm) => warm.run(),
             CacheVerb::Clear(clear) => clear.run(),
         }
     }
@@ -257,6 +286,59 @@ fn verified_page(stores: &[Verified]) -> String {
     }
     if text.is_empty() {
         text.push_str("nothing is on disk\n");
+    }
+    text
+}
+
+impl Warm {
+    fn run(self) -> Result<(), Failure> {
+        let path = std::path::absolute(&self.path)
+            .map_err(|error| Failure::failed(format!("{}: {error}", self.path.display())))?;
+        let warming = self.gateway.ask(async |client| {
+            let mut warming = client.warm_cache(&path, self.peer.as_deref()).await?;
+            while warming.end.is_none() && !self.detach {
+                tokio::time::sleep(WARMING_EVERY).await;
+                let known = client.warmings().await?;
+                let known = known.into_iter().find(|known| known.flow == warming.flow);
+                warming = known.unwrap_or_else(|| WarmingStatus {
+                    end: Some("the gateway has forgotten it".to_owned()),
+                    ..warming
+                });
+            }
+            Ok(warming)
+        })?;
+        match self.json {
+            true => print::json(&json!(warming))?,
+            false => print::out(&warming_page(&warming))?,
+        }
+        match warming.end.as_deref() {
+            None | Some("sent") => Ok(()),
+            Some(_) => Err(Failure::Verdict(1)),
+        }
+    }
+}
+
+fn warming_page(warming: &WarmingStatus) -> String {
+    let end = match warming.end.as_deref() {
+        None => "under way",
+        Some(end) => end,
+    };
+    let mut text = format!(
+        "{}: {} of {} to {} as flow {}: {}\n",
+        clean(&warming.path),
+        bytes(warming.sent_bytes),
+        bytes(warming.file_bytes),
+        clean(&warming.peer),
+        warming.flow,
+        clean(end)
+    );
+    if warming.file_bytes > warming.memory_bytes {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "The gateways remember {} of it at most: its beginning will be forgotten. A larger `store.memory` helps.",
+            bytes(warming.memory_bytes)
+        );
     }
     text
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farhaul_gateway::admin::status::{Flows, PeerState, PeerStatus, Status};
+use farhaul_gateway::admin::status::{Flows, PeerState, PeerStatus, Status, WarmingStatus};
 use farhaul_gateway::admin::{AdminSocket, Operator, serve};
 use farhaul_gateway::metrics::Metrics;
 use tokio::sync::watch;
@@ -59,6 +59,29 @@ impl Operator for Notes {
         let is_known = peer.is_none_or(|peer| peer == "hq");
         let cleared = is_known.then_some(()).ok_or("there is no such peer");
         Box::pin(async move { cleared.map_err(str::to_owned) })
+    }
+    fn warm_cache(
+        &self,
+        path: PathBuf,
+        peer: Option<String>,
+    ) -> Pin<Box<dyn Future<Output = Result<WarmingStatus, String>> + Send + '_>> {
+        Box::pin(async move {
+            let warming = WarmingStatus {
+                flow: 3,
+                peer: peer.ok_or("say which peer")?,
+                path: path.display().to_string(),
+                ..WarmingStatus::default()
+            };
+            Ok(warming)
+        })
+    }
+    fn warmings(&self) -> Vec<WarmingStatus> {
+        let warming = |flow, end: Option<&str>| WarmingStatus {
+            flow,
+            end: end.map(str::to_owned),
+            ..WarmingStatus::default()
+        };
+        vec![warming(3, Some("sent")), warming(4, None)]
     }
     fn config_toml(&self) -> String {
         String::new()
@@ -185,7 +208,7 @@ fn switches_reach_the_gateway_and_its_refusals_come_back() {
 }
 
 #[test]
-fn the_cache_is_shown_and_cleared() {
+fn the_cache_is_shown_warmed_and_cleared() {
     let gateway = Gateway::start("cache");
     let page = out(&gateway.run("cache stats"));
     assert!(page.starts_with("hq\n  no reduction:"), "{page}");
@@ -196,6 +219,14 @@ fn the_cache_is_shown_and_cleared() {
     out(&gateway.run("cache clear --peer hq"));
     let error = failed(&gateway.run("cache clear --peer elsewhere"));
     assert!(error.contains("there is no such peer"), "{error}");
+    let page = out(&gateway.run("cache warm image --peer hq"));
+    assert!(page.contains("as flow 3: sent"), "{page}");
+    let json = out(&gateway.run("cache warm image --peer hq --detach --json"));
+    let json: WarmingStatus = serde_json::from_str(&json).unwrap();
+    assert!(json.path.starts_with('/') && json.path.ends_with("/image"));
+    assert_eq!((json.flow, json.end), (3, None));
+    let error = failed(&gateway.run("cache warm image"));
+    assert!(error.contains("say which peer"), "{error}");
     let cleared = ["clear all", "clear hq", "clear elsewhere"];
     assert_eq!(gateway.notes.take(), cleared);
 }

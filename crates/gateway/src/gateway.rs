@@ -2,11 +2,12 @@
 //! peers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use farhaul_tunnel::{
-    FEATURE_FEC, FEATURE_REDUCTION, Hello, Limits, PROTOCOL_VERSIONS, Payload, Side, Target,
+    FEATURE_FEC, FEATURE_REDUCTION, FEATURE_WARMING, Hello, Limits, PROTOCOL_VERSIONS, Payload,
+    Side, Target,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
@@ -28,6 +29,7 @@ use crate::quic::{Endpoint, EndpointError};
 use crate::reduction::{Disk, Store};
 use crate::rules;
 use crate::session::{Incoming, Session, SessionEnd, SessionParts};
+use crate::warm::Warmings;
 
 /// A handshake or hello that takes longer has failed.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -63,6 +65,9 @@ pub struct Gateway {
     pub(crate) flows: Arc<FlowTable>,
     pub(crate) known_up: Mutex<KnownUp>,
     pub(crate) pending: Mutex<Pending>,
+    pub(crate) warmings: Mutex<Warmings>,
+    /// For those who have only a reference.
+    pub(crate) me: Weak<Gateway>,
 }
 
 /// What a gateway is made of.
@@ -104,7 +109,7 @@ impl Gateway {
             .map(|peer| Peer::new(peer.clone(), store_of(&config, peer)))
             .map(Arc::new)
             .collect();
-        Arc::new(Self {
+        Arc::new_cyclic(|me| Self {
             flows: Arc::new(FlowTable::new(config.tunnel.flows_max.min(fitting))),
             config: RwLock::new(Arc::new(config)),
             peers: RwLock::new(peers),
@@ -123,6 +128,8 @@ impl Gateway {
             events,
             known_up: Mutex::default(),
             pending: Mutex::default(),
+            warmings: Mutex::default(),
+            me: me.clone(),
         })
     }
 
@@ -388,7 +395,7 @@ impl Gateway {
     fn hello(&self, site: &str) -> Hello {
         let reduction = match self.config().store.memory_bytes {
             0 => 0,
-            _ => FEATURE_REDUCTION,
+            _ => FEATURE_REDUCTION | FEATURE_WARMING,
         };
         Hello {
             versions: PROTOCOL_VERSIONS,
@@ -475,10 +482,14 @@ impl Gateway {
         mut incoming: mpsc::UnboundedReceiver<Incoming>,
     ) {
         while let Some(request) = incoming.recv().await {
-            if request.request.payload == Payload::Channel {
-                session.serve_channel(request);
-            } else {
-                tokio::spawn(self.clone().fulfil(session.clone(), request));
+            match request.request.payload {
+                Payload::Channel => session.serve_channel(request),
+                Payload::Warming => {
+                    tokio::spawn(self.clone().be_warmed(session.clone(), request));
+                }
+                Payload::Plain | Payload::Records { .. } => {
+                    tokio::spawn(self.clone().fulfil(session.clone(), request));
+                }
             }
         }
     }

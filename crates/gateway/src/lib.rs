@@ -43,3 +43,4 @@ pub mod service;
 pub mod session;
 pub mod stop;
 pub mod store;
+mod warm;

@@ -2,6 +2,7 @@
 //! the admin API serves.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,7 @@ use tokio::task::spawn_blocking;
 
 use crate::admin::status::{
     DiskStatus, FlowCounts, FlowSide, FlowState, FlowStatus, Flows, InterceptStatus, PeerState,
-    PeerStatus, ReductionStatus, Status,
+    PeerStatus, ReductionStatus, Status, WarmingStatus,
 };
 use crate::admin::{Operator, advice};
 use crate::config::meaning::{InterceptMode, Listen};
@@ -114,6 +115,22 @@ impl Operator for Gateway {
             }
             Ok(())
         })
+    }
+
+    fn warm_cache(
+        &self,
+        path: PathBuf,
+        peer: Option<String>,
+    ) -> Pin<Box<dyn Future<Output = Result<WarmingStatus, String>> + Send + '_>> {
+        Box::pin(async move {
+            // Whoever asks has a reference.
+            let me = self.me.upgrade().ok_or("the gateway is stopping")?;
+            me.begin_warming(path, peer).await
+        })
+    }
+
+    fn warmings(&self) -> Vec<WarmingStatus> {
+        lock(&self.warmings).all()
     }
 
     fn config_toml(&self) -> String {

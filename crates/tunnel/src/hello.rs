@@ -18,6 +18,9 @@ pub const FEATURE_FEC: u64 = 1;
 /// the records are is the gateways' affair, and a peer that offers this bit knows them.
 pub const FEATURE_REDUCTION: u64 = 2;
 
+/// Feature bit: flows may be [`crate::Payload::Warming`].
+pub const FEATURE_WARMING: u64 = 4;
+
 /// An inclusive range of protocol versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionRange {

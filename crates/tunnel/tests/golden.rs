@@ -66,6 +66,10 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
         payload: Payload::Channel,
         ..v4.clone()
     };
+    let warming = OpenRequest {
+        payload: Payload::Warming,
+        ..v4.clone()
+    };
     let payload = Bytes::from_static(b"hello");
     vec![
         (
@@ -130,6 +134,14 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
                 request: channel,
             },
             "10 04 21 02 2e 04 c0000207 9c40 04 c6336409 01bd",
+        ),
+        (
+            "open, to be remembered",
+            Frame::Open {
+                flow: FlowId(4),
+                request: warming,
+            },
+            "10 04 29 02 2e 04 c0000207 9c40 04 c6336409 01bd",
         ),
         (
             "data",
@@ -306,7 +318,7 @@ fn impossible_values_are_refused_by_name() {
             "frame field 'version range' holds an impossible value",
         ),
         (
-            "10 00 28 00 00 04 c0000207 9c40 04 c6336409 01bd",
+            "10 00 30 00 00 04 c0000207 9c40 04 c6336409 01bd",
             "frame field 'flags' holds an impossible value",
         ),
         (

@@ -40,6 +40,7 @@ fn any_request() -> impl Strategy<Value = OpenRequest> {
         Just(records(true, false)),
         Just(records(false, true)),
         Just(Payload::Channel),
+        Just(Payload::Warming),
     ];
     let extras = (correction, payload);
     (address, target, any::<bool>(), class, 0u8..64, extras).prop_map(

@@ -208,6 +208,34 @@ fn invariant_2_gateways_with_a_disk_are_warm_again_after_they_were_killed_in_mid
 }
 
 #[test]
+fn a_file_that_was_sent_before_anybody_asked_for_it_costs_little() {
+    let world = World::with("warm", ON, ON);
+    let _files = files(&world, 5000);
+    let path = std::env::temp_dir().join(format!("fh-warm-{}", std::process::id()));
+    std::fs::write(&path, content(77, FILE_BYTES)).unwrap();
+    let warm = |more: &str| world.ask(Side::B, &format!("cache warm {} {more}", path.display()));
+    until("the gateways to agree on a log", || {
+        warm("").status.success()
+    });
+    let again = fetch(&world, 5000);
+    assert!(again < FILE_BYTES as u64 / 50, "{again}");
+    // Without waiting for it; the second time costs little, too.
+    let before = wire_bytes(&world);
+    let told = warm("--detach --json").stdout;
+    let flow = serde_json::from_slice::<serde_json::Value>(&told).unwrap()["flow"].clone();
+    until("it to be sent", || {
+        let flows = world.flows(Side::B);
+        let list = flows["flows"].as_array().unwrap();
+        list.iter().all(|known| known["id"] != flow)
+    });
+    assert!(wire_bytes(&world) - before < FILE_BYTES as u64 / 50);
+    std::fs::remove_file(&path).unwrap();
+    let gone = warm("");
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("fh-warm"));
+}
+
+#[test]
 fn transfers_in_both_directions_end_whole() {
     let world = World::with("reducewhole", ON, ON);
     let transfers =

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::status::{Flows, Status};
+use super::status::{Flows, Status, WarmingStatus};
 
 /// Longest wait for an answer; a reload may read a large configuration.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -112,6 +112,22 @@ impl Client {
             )
             .await?;
         Ok(())
+    }
+
+    /// Begins to send a file to a peer, or to the only one, so that both gateways remember it.
+    pub async fn warm_cache(
+        &self,
+        path: &Path,
+        peer: Option<&str>,
+    ) -> Result<WarmingStatus, ClientError> {
+        let wanted = json!({ "path": path, "peer": peer });
+        self.json(Method::POST, "/v1/cache/warm", Some(wanted))
+            .await
+    }
+
+    /// Files that are sent so, and the last ones that were.
+    pub async fn warmings(&self) -> Result<Vec<WarmingStatus>, ClientError> {
+        self.json(Method::GET, "/v1/cache/warmings", None).await
     }
 
     /// The running configuration as TOML.

@@ -1,9 +1,10 @@
 //! What an operator can ask of a running gateway.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 
-use super::status::{Flows, Status};
+use super::status::{Flows, Status, WarmingStatus};
 
 /// The gateway as the admin server sees it. Everything answers at once from
 /// what is known, except [`Operator::reload`], which reads files.
@@ -30,6 +31,16 @@ pub trait Operator: Send + Sync + 'static {
         &self,
         peer: Option<String>,
     ) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>>;
+
+    /// Begins to send a file to a peer, or to the only one, so that both gateways remember it.
+    fn warm_cache(
+        &self,
+        path: PathBuf,
+        peer: Option<String>,
+    ) -> Pin<Box<dyn Future<Output = Result<WarmingStatus, String>> + Send + '_>>;
+
+    /// Files that are sent so, and the last ones that were, oldest first.
+    fn warmings(&self) -> Vec<WarmingStatus>;
 
     /// The running configuration as TOML, with every default; no secrets.
     fn config_toml(&self) -> String;

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -223,6 +224,13 @@ async fn answer(api: &Api, request: Request<Incoming>) -> Answer {
             Some(refused) => refused,
             None => clear_cache(api, request).await,
         },
+        "/v1/cache/warm" => match allow(&method, Method::POST) {
+            Some(refused) => refused,
+            None => warm_cache(api, request).await,
+        },
+        "/v1/cache/warmings" => {
+            allow(&method, Method::GET).unwrap_or_else(|| ok(&api.operator.warmings()))
+        }
         "/v1/reload" => match allow(&method, Method::POST) {
             Some(refused) => refused,
             None => match api.operator.reload().await {
@@ -283,6 +291,31 @@ async fn clear_cache(api: &Api, request: Request<Incoming>) -> Answer {
     };
     match api.operator.clear_cache(wanted.peer).await {
         Ok(()) => ok(&json!({ "cleared": true })),
+        Err(error) => failed(StatusCode::CONFLICT, &error),
+    }
+}
+
+async fn warm_cache(api: &Api, request: Request<Incoming>) -> Answer {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Wanted {
+        path: PathBuf,
+        peer: Option<String>,
+    }
+    let body = match read(request).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    let wanted = match serde_json::from_slice::<Wanted>(&body) {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            let expected =
+                format!("expected {{\"path\": \"FILE\", \"peer\": \"NAME\"|null}}: {error}");
+            return failed(StatusCode::BAD_REQUEST, &expected);
+        }
+    };
+    match api.operator.warm_cache(wanted.path, wanted.peer).await {
+        Ok(warming) => ok(&warming),
         Err(error) => failed(StatusCode::CONFLICT, &error),
     }
 }

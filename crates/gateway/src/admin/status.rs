@@ -194,6 +194,26 @@ pub struct DiskStatus {
     pub problem: Option<String>,
 }
 
+/// A file that is sent to a peer so that both gateways remember it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WarmingStatus {
+    /// Its number in `flows`.
+    pub flow: u64,
+    /// Peer's name.
+    pub peer: String,
+    /// The file.
+    pub path: String,
+    /// Its length when it was begun.
+    pub file_bytes: u64,
+    /// What of it has been sent.
+    pub sent_bytes: u64,
+    /// What the gateways can remember of one direction.
+    pub memory_bytes: u64,
+    /// How it ended: `sent`, or what went wrong. Absent while it goes on.
+    pub end: Option<String>,
+}
+
 /// Flows by state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

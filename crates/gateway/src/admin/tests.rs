@@ -14,7 +14,9 @@ use tokio::time::timeout;
 
 use super::client::{Client, ClientError};
 use super::server::{BOUNDS, Bounds, serve_within};
-use super::status::{FlowSide, FlowState, FlowStatus, Flows, PeerState, PeerStatus, Status};
+use super::status::{
+    FlowSide, FlowState, FlowStatus, Flows, PeerState, PeerStatus, Status, WarmingStatus,
+};
 use super::{AdminSocket, Operator, bind_metrics, serve_metrics};
 use crate::event::{Event, FlowEnd, Reason};
 use crate::metrics::Metrics;
@@ -123,6 +125,29 @@ impl Operator for Notes {
                 .then_some(())
                 .ok_or_else(|| "there is no such peer".to_owned())
         })
+    }
+    fn warm_cache(
+        &self,
+        path: PathBuf,
+        peer: Option<String>,
+    ) -> Pin<Box<dyn Future<Output = Result<WarmingStatus, String>> + Send + '_>> {
+        Box::pin(async move {
+            let warming = WarmingStatus {
+                flow: 3,
+                peer: peer.ok_or("say which peer")?,
+                path: path.display().to_string(),
+                ..WarmingStatus::default()
+            };
+            Ok(warming)
+        })
+    }
+    fn warmings(&self) -> Vec<WarmingStatus> {
+        let warming = |flow, end: Option<&str>| WarmingStatus {
+            flow,
+            end: end.map(str::to_owned),
+            ..WarmingStatus::default()
+        };
+        vec![warming(3, Some("sent")), warming(4, None)]
     }
     fn config_toml(&self) -> String {
         "[site]\nname = \"harbour\"\n".to_owned()

@@ -47,14 +47,16 @@ pub enum Inbound {
 
 /// Both directions of a flow, by what was agreed when it was opened.
 pub fn of(flow: &FlowHandle) -> (Outbound, Inbound) {
-    match (flow.payload(), flow.session().reduction()) {
-        (
-            Payload::Records {
-                eliminated,
-                compressed,
-            },
-            Some(reduction),
-        ) => {
+    let kind = match flow.payload() {
+        Payload::Records {
+            eliminated,
+            compressed,
+        } => Some((eliminated, compressed)),
+        Payload::Warming => Some((true, true)),
+        Payload::Plain | Payload::Channel => None,
+    };
+    match (kind, flow.session().reduction()) {
+        (Some((eliminated, compressed)), Some(reduction)) => {
             let writer = Writer {
                 reduction: reduction.clone(),
                 flow: flow.id().0,

@@ -259,6 +259,11 @@ impl EncoderHalf {
         )
     }
 
+    /// What the log can hold.
+    pub(super) fn capacity_bytes(&self) -> u64 {
+        log_bytes_of(self.agreed_bytes) as u64
+    }
+
     /// Bytes of this epoch that came from disk.
     pub(super) fn warmed_bytes(&self) -> u64 {
         self.seeds.bytes()

@@ -108,6 +108,8 @@ pub struct Figures {
     pub index_bytes: u64,
     /// How often the log began anew.
     pub begun: u32,
+    /// What a log can hold.
+    pub capacity_bytes: u64,
     /// Bytes that came from disk into the log, or into our copy of the peer's.
     pub warmed_bytes: u64,
     /// The disk, if it is used.
@@ -258,6 +260,7 @@ impl Store {
         let (compared_bytes, known_bytes) = encoder.counts();
         let (log_bytes, index_bytes) = encoder.sizes();
         let begun = encoder.begun;
+        let capacity_bytes = encoder.capacity_bytes();
         let warmed_bytes = encoder.warmed_bytes();
         drop(encoder);
         let warmed_bytes = warmed_bytes + lock(&self.decoder).warmed_bytes();
@@ -274,6 +277,7 @@ impl Store {
             log_bytes,
             index_bytes,
             begun,
+            capacity_bytes,
             warmed_bytes,
             disk: self.disk_figures(),
         }

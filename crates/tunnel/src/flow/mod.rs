@@ -113,6 +113,8 @@ pub enum Payload {
     /// What the gateways tell each other of their records. Nothing is connected to; there is one such flow in a
     /// tunnel, opened by the dialer.
     Channel,
+    /// Records that no application waits for: the far gateway reads and remembers them.
+    Warming,
 }
 
 /// What the opener asks of the far gateway.

@@ -340,6 +340,7 @@ fn payload_of(flags: u8) -> Result<Payload, DecodeError> {
             compressed: records & 2 != 0,
         }),
         4 => Ok(Payload::Channel),
+        5 => Ok(Payload::Warming),
         _ => Err(DecodeError::BadValue("flags")),
     }
 }
@@ -357,6 +358,7 @@ fn payload_bits(payload: Payload) -> u8 {
             compressed,
         } => u8::from(eliminated) | u8::from(compressed) << 1,
         Payload::Channel => 4,
+        Payload::Warming => 5,
     };
     value << PAYLOAD_SHIFT
 }
