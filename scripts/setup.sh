@@ -14,6 +14,7 @@ wanted='
     curl:curl
     ethtool:ethtool
     ip:iproute2
+    iperf:iperf
     iperf3:iperf3
     nft:nftables
     nginx:nginx

@@ -88,6 +88,10 @@ struct Serve {
     /// TCP port.
     #[arg(long, default_value_t = PORT)]
     port: u16,
+    /// Be a sink and source for iperf 2 clients, too, on this TCP and UDP port
+    /// [default: 5001].
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "5001")]
+    iperf2: Option<u16>,
     /// Most clients at once.
     #[arg(long, value_name = "N", default_value_t = 32)]
     clients: u32,
@@ -312,6 +316,7 @@ impl Serve {
         let options = ServerOptions {
             address: self.listen,
             port: self.port,
+            iperf2_port: self.iperf2,
             sessions_max: self.clients,
             window_bytes: self.window,
             ..ServerOptions::default()
@@ -319,6 +324,9 @@ impl Serve {
         let server = Server::listen(options, stop_on_signal()?)?;
         for address in server.addresses() {
             print::line(&format!("listening on {address}"))?;
+        }
+        for address in server.iperf2_addresses() {
+            print::line(&format!("listening for iperf 2 on {address}"))?;
         }
         Ok(server.run()?)
     }

@@ -7,7 +7,8 @@
 //! trips ([`latency`]) and transactions ([`transact`]). [`examine`] does all of
 //! it in order; [`diagnose`] is a pure function from what was seen to a
 //! verdict; [`report`] is the document, [`text`] the same for people.
-//! [`campaign`] is one test many times.
+//! [`campaign`] is one test many times; [`iperf3`] and [`iperf2`] are what other
+//! programs speak.
 
 pub mod accuracy;
 pub mod campaign;
@@ -20,6 +21,7 @@ pub mod diagnose;
 pub mod error;
 pub mod examine;
 pub mod host;
+pub mod iperf2;
 pub mod iperf3;
 pub mod latency;
 mod link_words;

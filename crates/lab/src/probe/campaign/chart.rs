@@ -7,7 +7,7 @@ use super::summary::round_step;
 
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 290.0;
-const LEFT: f64 = 56.0;
+const LEFT: f64 = 70.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 48.0;

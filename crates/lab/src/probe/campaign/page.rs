@@ -112,9 +112,12 @@ fn charts(campaign: &Campaign, direction: Direction) -> String {
         charts
             .utilisation()
             .map(|chart| (format!("Utilisation, {way}"), chart)),
-        charts
-            .by_window()
-            .map(|chart| (format!("Throughput by window, {way}"), chart)),
+        charts.by_window().map(|chart| {
+            (
+                format!("Throughput by window (◇ window / RTT), {way}"),
+                chart,
+            )
+        }),
     ];
     for (title, chart) in figures.into_iter().flatten() {
         let _ = write!(
@@ -276,7 +279,7 @@ impl Charts<'_> {
             .iter()
             .map(|(_, _, all)| all.min / 1e6)
             .fold(f64::INFINITY, f64::min);
-        let (most, name) = (self.most_mbit(), "Mbit/s (◇ window / RTT)");
+        let (most, name) = (self.most_mbit(), "Mbit/s");
         let y = match most > 30.0 * least {
             true => Axis::powers(name, least, most),
             false => Axis::numbers(name, 0.0, most),

@@ -116,7 +116,7 @@ pub(crate) struct Ended {
 
 /// Keeps a sender to a rate.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     bit_per_s: f64,
     start_ns: u64,
     sent_bytes: f64,
@@ -127,7 +127,7 @@ impl Pace {
     const PAUSE_NS_MAX: u64 = 20_000_000;
 
     /// Zero is as fast as possible.
-    pub(super) fn new(bit_per_s: u64) -> Option<Self> {
+    pub(crate) fn new(bit_per_s: u64) -> Option<Self> {
         (bit_per_s > 0).then(|| Self {
             bit_per_s: bit_per_s as f64,
             start_ns: now_ns(),
@@ -136,13 +136,13 @@ impl Pace {
     }
 
     /// When the next block may leave; `None` for now.
-    pub(super) fn pause(&self, now_ns: u64) -> Option<Duration> {
+    pub(crate) fn pause(&self, now_ns: u64) -> Option<Duration> {
         let due_ns = self.start_ns + (self.sent_bytes * 8e9 / self.bit_per_s) as u64;
         let pause_ns = due_ns.checked_sub(now_ns).filter(|ns| *ns > 0)?;
         Some(Duration::from_nanos(pause_ns.min(Self::PAUSE_NS_MAX)))
     }
 
-    pub(super) fn sent(&mut self, bytes: usize) {
+    pub(crate) fn sent(&mut self, bytes: usize) {
         self.sent_bytes += bytes as f64;
     }
 }

@@ -54,29 +54,32 @@ impl Header {
 
 /// What has come of a stream.
 #[derive(Debug, Default)]
-struct Tally {
-    bytes: u64,
-    highest: u64,
-    missing: i64,
-    jitter_us: f64,
+pub(crate) struct Tally {
+    pub(crate) bytes: u64,
+    pub(crate) highest: u64,
+    pub(crate) missing: i64,
+    /// Came after one with a higher number.
+    pub(crate) late: u64,
+    pub(crate) jitter_us: f64,
     last_transit_us: Option<i64>,
 }
 
 impl Tally {
-    fn take(&mut self, header: Header, at_us: u64, bytes: usize) {
+    pub(crate) fn take(&mut self, number: u64, sent_us: u64, at_us: u64, bytes: usize) {
         self.bytes += bytes as u64;
-        if header.number > self.highest {
-            let skipped = header.number - self.highest - 1;
+        if number > self.highest {
+            let skipped = number - self.highest - 1;
             self.missing = self
                 .missing
                 .saturating_add(i64::try_from(skipped).unwrap_or(i64::MAX));
-            self.highest = header.number;
+            self.highest = number;
         } else if self.missing > 0 {
             // It had been taken for lost, and is only late.
             self.missing -= 1;
+            self.late += 1;
         }
         // RFC 1889 A.8; the clocks differ, their difference does not change.
-        let transit_us = at_us.wrapping_sub(header.sent_us).cast_signed();
+        let transit_us = at_us.wrapping_sub(sent_us).cast_signed();
         if let Some(last) = self.last_transit_us.replace(transit_us) {
             let change = transit_us.abs_diff(last) as f64;
             self.jitter_us += (change - self.jitter_us) / 16.0;
@@ -158,7 +161,8 @@ pub(crate) fn receive(
             continue;
         };
         let counts = course.counts();
-        tally.take(header, now_us(), if counts { length } else { 0 });
+        let bytes = if counts { length } else { 0 };
+        tally.take(header.number, header.sent_us, now_us(), bytes);
         if !counts {
             omitted = (tally.highest, tally.missing);
         }
@@ -217,21 +221,15 @@ mod tests {
         let mut tally = Tally::default();
         for number in [1, 2, 5, 4, 8] {
             let sent_us = number * 1000;
-            tally.take(Header { sent_us, number }, sent_us + 500, 100);
+            tally.take(number, sent_us, sent_us + 500, 100);
         }
         // 3, 6 and 7 are missing.
         assert_eq!((tally.missing, tally.highest, tally.bytes), (3, 8, 500));
+        assert_eq!(tally.late, 1);
         assert_eq!(tally.jitter_us, 0.0);
         // Nonsense of the other end changes figures, and nothing else.
         for number in [u64::MAX, 0, 1] {
-            tally.take(
-                Header {
-                    sent_us: number,
-                    number,
-                },
-                0,
-                1,
-            );
+            tally.take(number, number, 0, 1);
         }
         assert!(tally.missing > 0 && tally.jitter_us.is_finite());
     }

@@ -2,14 +2,17 @@
 //!
 //! A client is one control connection with a token; what comes without a
 //! known token is closed. Nothing is sent to an address that did not ask.
+//! iperf 2 has a port of its own, for its clients show nothing.
 
 mod echo;
+mod iperf2;
+mod iperf2_udp;
 mod iperf3;
 mod session;
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -36,6 +39,8 @@ pub struct ServerOptions {
     pub address: Option<IpAddr>,
     /// TCP port; 0 lets the system choose.
     pub port: u16,
+    /// Port for iperf 2 clients, TCP and UDP; 0 lets the system choose.
+    pub iperf2_port: Option<u16>,
     /// Most clients at once.
     pub sessions_max: u32,
     /// Most connections at once, of all clients.
@@ -50,6 +55,7 @@ impl Default for ServerOptions {
         Self {
             address: None,
             port: super::message::PORT,
+            iperf2_port: None,
             sessions_max: 32,
             connections_max: 1024,
             window_bytes: None,
@@ -70,6 +76,8 @@ struct Shared {
     accepted: AtomicU64,
     sessions: Mutex<HashMap<Token, SyncSender<Stream>>>,
     iperf3_tests: Mutex<HashMap<Cookie, SyncSender<Stream<u64>>>>,
+    /// Connections and flows of each iperf 2 client.
+    iperf2_clients: Mutex<HashMap<IpAddr, u32>>,
     udp_turn: Mutex<()>,
 }
 
@@ -94,9 +102,31 @@ impl Shared {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Clients of both protocols.
+    fn iperf2_clients(&self) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
+        self.iperf2_clients
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// One more connection or flow of a client; `None` when there are as many
+    /// clients as allowed, and it is none of them.
+    fn enlist_iperf2(&self, client: IpAddr) -> Option<Iperf2Client<'_>> {
+        let is_free = self.clients() < self.options.sessions_max;
+        let mut clients = self.iperf2_clients();
+        if !is_free && !clients.contains_key(&client) {
+            return None;
+        }
+        *clients.entry(client).or_insert(0) += 1;
+        Some(Iperf2Client {
+            shared: self,
+            client,
+        })
+    }
+
+    /// Clients of all protocols.
     fn clients(&self) -> u32 {
-        let all = self.sessions().len() + self.iperf3_tests().len();
+        let iperf = self.iperf3_tests().len() + self.iperf2_clients().len();
+        let all = self.sessions().len() + iperf;
         u32::try_from(all).unwrap_or(u32::MAX)
     }
 
@@ -112,35 +142,57 @@ impl Shared {
     }
 }
 
+/// A connection or flow of an iperf 2 client; forgotten when dropped.
+struct Iperf2Client<'a> {
+    shared: &'a Shared,
+    client: IpAddr,
+}
+
+impl Drop for Iperf2Client<'_> {
+    fn drop(&mut self) {
+        let mut clients = self.shared.iperf2_clients();
+        if let Some(count) = clients.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                clients.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// Who speaks on a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Guests {
+    /// Ours and iperf3's.
+    Known,
+    /// iperf 2's.
+    Iperf2,
+}
+
 /// A server that listens.
 #[derive(Debug)]
 pub struct Server {
-    listeners: Vec<TcpListener>,
+    listeners: Vec<(Guests, TcpListener)>,
+    iperf2_sockets: Vec<UdpSocket>,
     shared: Arc<Shared>,
 }
 
 impl Server {
     /// Listens. Setting `stop` ends [`Server::run`] and every test.
     pub fn listen(options: ServerOptions, stop: Arc<AtomicBool>) -> Result<Self, ProbeError> {
-        let addresses = match options.address {
-            Some(address) => vec![address],
-            None => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
-        };
-        let mut port = options.port;
         let mut listeners = Vec::new();
-        for address in addresses {
-            let at = SocketAddr::new(address, port);
-            match listen(at) {
-                Ok(listener) => {
-                    port = listener.local_addr().locally("reading the address")?.port();
-                    listeners.push(listener);
+        let mut sockets = Vec::new();
+        for (guests, port) in [
+            (Guests::Known, Some(options.port)),
+            (Guests::Iperf2, options.iperf2_port),
+        ] {
+            for listener in port.map_or_else(|| Ok(Vec::new()), |port| bound(&options, port))? {
+                let at = listener.local_addr().locally("reading the address")?;
+                if guests == Guests::Iperf2 {
+                    let during = format!("listening on UDP {at}");
+                    sockets.push(udp_socket(at).locally(&during)?);
                 }
-                // A machine may do without IPv6.
-                Err(error)
-                    if at.is_ipv6()
-                        && error.kind() != ErrorKind::AddrInUse
-                        && !listeners.is_empty() => {}
-                Err(error) => return Err(error).locally(&format!("listening on {at}")),
+                listeners.push((guests, listener));
             }
         }
         let shared = Shared {
@@ -150,26 +202,51 @@ impl Server {
             accepted: AtomicU64::new(0),
             sessions: Mutex::default(),
             iperf3_tests: Mutex::default(),
+            iperf2_clients: Mutex::default(),
             udp_turn: Mutex::default(),
         };
         Ok(Self {
             listeners,
+            iperf2_sockets: sockets,
             shared: Arc::new(shared),
         })
     }
 
     /// Where it listens.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let addresses = self.listeners.iter().map(TcpListener::local_addr);
-        addresses.flatten().collect()
+        self.addresses_for(Guests::Known)
+    }
+
+    /// Where it listens for iperf 2.
+    pub fn iperf2_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_for(Guests::Iperf2)
+    }
+
+    fn addresses_for(&self, wanted: Guests) -> Vec<SocketAddr> {
+        let all = self.listeners.iter();
+        let wanted = all.filter(|(guests, _)| *guests == wanted);
+        wanted
+            .flat_map(|(_, listener)| listener.local_addr())
+            .collect()
     }
 
     /// Answers until stopped.
     pub fn run(&self) -> Result<(), ProbeError> {
+        std::thread::scope(|scope| {
+            for socket in &self.iperf2_sockets {
+                scope.spawn(|| iperf2_udp::serve(&self.shared, socket));
+            }
+            let outcome = self.answer();
+            self.shared.stop.store(true, Ordering::Relaxed);
+            outcome
+        })
+    }
+
+    fn answer(&self) -> Result<(), ProbeError> {
         while !self.shared.is_stopping() {
-            for listener in self.ready()? {
+            for (guests, listener) in self.ready()? {
                 match listener.accept() {
-                    Ok((stream, from)) => self.welcome(stream, from),
+                    Ok((stream, from)) => self.welcome(*guests, stream, from),
                     // Whoever it was has gone, or we are out of descriptors.
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(_) => std::thread::sleep(SLICE),
@@ -179,11 +256,11 @@ impl Server {
         Ok(())
     }
 
-    fn ready(&self) -> Result<Vec<&TcpListener>, ProbeError> {
+    fn ready(&self) -> Result<Vec<&(Guests, TcpListener)>, ProbeError> {
         let mut waits: Vec<_> = self
             .listeners
             .iter()
-            .map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN))
+            .map(|(_, listener)| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN))
             .collect();
         let slice = Timespec::try_from(SLICE).ok();
         match poll(&mut waits, slice.as_ref()) {
@@ -198,7 +275,7 @@ impl Server {
             .collect())
     }
 
-    fn welcome(&self, stream: TcpStream, from: SocketAddr) {
+    fn welcome(&self, guests: Guests, stream: TcpStream, from: SocketAddr) {
         let shared = Arc::clone(&self.shared);
         if shared.connections.fetch_add(1, Ordering::Relaxed) >= shared.options.connections_max {
             shared.connections.fetch_sub(1, Ordering::Relaxed);
@@ -208,7 +285,10 @@ impl Server {
         let place = shared.accepted.fetch_add(1, Ordering::Relaxed);
         let run = move || {
             let _guard = guarded;
-            serve(&shared, stream, from, place);
+            match guests {
+                Guests::Known => serve(&shared, stream, from, place),
+                Guests::Iperf2 => iperf2::serve(&shared, stream, from),
+            }
         };
         // Without a thread the connection is closed, and its count given back.
         let _ = std::thread::Builder::new()
@@ -224,6 +304,45 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Listens on a port, on all addresses that are wanted.
+fn bound(options: &ServerOptions, mut port: u16) -> Result<Vec<TcpListener>, ProbeError> {
+    let addresses = match options.address {
+        Some(address) => vec![address],
+        None => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+    };
+    let mut listeners: Vec<TcpListener> = Vec::new();
+    for address in addresses {
+        let at = SocketAddr::new(address, port);
+        match listen(at) {
+            Ok(listener) => {
+                port = listener.local_addr().locally("reading the address")?.port();
+                listeners.push(listener);
+            }
+            // A machine may do without IPv6.
+            Err(error)
+                if at.is_ipv6()
+                    && error.kind() != ErrorKind::AddrInUse
+                    && !listeners.is_empty() => {}
+            Err(error) => return Err(error).locally(&format!("listening on {at}")),
+        }
+    }
+    Ok(listeners)
+}
+
+/// For iperf 2's datagrams.
+fn udp_socket(address: SocketAddr) -> std::io::Result<UdpSocket> {
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    let socket: UdpSocket = socket.into();
+    socket.set_read_timeout(Some(SLICE))?;
+    super::iperf3::udp::prepare(&socket)?;
+    Ok(socket)
 }
 
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
