@@ -78,7 +78,12 @@ impl Axis {
             true => finite(value).max(1e-9).log10(),
             false => finite(value),
         };
-        ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0)
+        let span = self.to - self.from;
+        if span > 0.0 {
+            ((value - self.from) / span).clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
     }
 
     /// Places with their words.
