@@ -162,8 +162,13 @@ fn two_tunnels_share_a_link() {
 
 #[test]
 fn cubic_is_not_starved_whoever_comes_first() {
-    for (ours_s, theirs_s) in [(0, 10), (10, 0)] {
-        let link = link("rate 51.84mbit delay 30ms queue 100ms");
+    for (queue, ours_s, theirs_s) in [
+        ("100ms", 0, 10),
+        ("100ms", 10, 0),
+        ("300ms", 0, 10),
+        ("300ms", 10, 0),
+    ] {
+        let link = link(&format!("rate 51.84mbit delay 30ms queue {queue}"));
         let mut world = World::new(&link, 3);
         let ours = world.add(Sender::farhaul(untold()), ours_s * S, u64::MAX, 0);
         let theirs = world.add(Sender::cubic(), theirs_s * S, u64::MAX, 0);
@@ -173,7 +178,36 @@ fn cubic_is_not_starved_whoever_comes_first() {
         let ours = (world.received_bytes(ours) - before[0]) as f64;
         let theirs = (world.received_bytes(theirs) - before[1]) as f64;
         let share = ours / (ours + theirs);
-        assert!((0.35..0.65).contains(&share), "{ours_s} s: {share:.2}");
+        assert!(
+            (0.35..0.65).contains(&share),
+            "queue {queue}, we start at {ours_s} s: {share:.2}"
+        );
+    }
+}
+
+#[test]
+fn a_link_that_is_left_again_is_filled_again() {
+    let link = link("rate 51.84mbit delay 30ms queue 300ms");
+    let mut world = World::new(&link, 3);
+    let ours = world.add(Sender::farhaul(untold()), 0, u64::MAX, 0);
+    world.add(Sender::cubic(), 10 * S, 60 * S, 0);
+    let (share, queue_ms) = measure(&mut world, ours, limit(&link), 75, 100);
+    assert!(share > 0.95, "{share:.3}");
+    assert!(queue_ms < 15.0, "{queue_ms:.1} ms");
+}
+
+#[test]
+fn a_long_link_is_found_in_a_few_round_trips() {
+    for words in [
+        "rate 155.52mbit delay 250ms queue 100ms",
+        "rate 155.52mbit delay 250ms loss 5% queue 100ms",
+        "rate 51.84mbit delay 250ms loss 1% queue 100ms",
+    ] {
+        let link = link(words);
+        let mut world = World::new(&link, 3);
+        let flow = world.add(Sender::farhaul(untold()), 0, u64::MAX, 0);
+        let (share, _) = measure(&mut world, flow, limit(&link), 4, 8);
+        assert!(share > 0.9, "{words}: {share:.3}");
     }
 }
 
