@@ -65,9 +65,13 @@ impl Bench {
 
     /// Starts a link between `a` and `b` and waits until it is ready.
     fn link(&self, words: &[&str]) -> Link {
+        self.link_between(["a", "b"], words, self.socket())
+    }
+
+    fn link_between(&self, interfaces: [&str; 2], words: &[&str], socket: PathBuf) -> Link {
         let mut command = self.wan.command(FARHAUL);
-        command.args(["link", "run", "a", "b"]).args(words);
-        command.arg("--socket").arg(self.socket());
+        command.args(["link", "run"]).args(interfaces).args(words);
+        command.arg("--socket").arg(&socket);
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -81,10 +85,7 @@ impl Bench {
             let output = child.wait_with_output().unwrap();
             panic!("{}", String::from_utf8_lossy(&output.stderr));
         }
-        Link {
-            child,
-            socket: self.socket(),
-        }
+        Link { child, socket }
     }
 
     /// Runs `farhaul link run` with arguments that it should refuse.
@@ -560,6 +561,35 @@ fn what_a_killed_link_left_is_put_back() {
     // The next run takes the dead one's socket and knows how it was.
     let link = bench.link(&[]);
     assert!(link.ask("stop", &[]).status.success());
+    assert_eq!(bench.offloads(), before);
+}
+
+#[test]
+fn what_a_killed_link_left_is_put_back_by_the_next_one_elsewhere() {
+    let bench = Bench::new("elsewhere");
+    let before = bench.offloads();
+    let link = bench.link(&[]);
+    link.signal(Signal::KILL);
+    link.end();
+    assert_ne!(bench.offloads(), before);
+    bench
+        .wan
+        .ip("link add c type veth peer name d\nlink set dev c up\nlink set dev d up")
+        .unwrap();
+    let socket = bench.sandbox.folder().join("elsewhere.sock");
+    let other = bench.link_between(["c", "d"], &[], socket);
+    assert_eq!(bench.offloads(), before);
+    // A link that runs keeps its own.
+    let link = bench.link(&[]);
+    assert!(other.ask("stop", &[]).status.success());
+    let (code, text) = other.end();
+    assert_eq!(code, Some(0));
+    assert!(
+        text.contains("`a` were left off") && text.contains("`b` were left off"),
+        "{text}"
+    );
+    assert_ne!(bench.offloads(), before);
+    drop(link);
     assert_eq!(bench.offloads(), before);
 }
 

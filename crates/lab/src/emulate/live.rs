@@ -11,7 +11,7 @@ use std::time::Duration;
 use farhaul_link::{DirectionProfile, Emulator, LinkProfile};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::claim::Claim;
+use super::claim::{Claim, restore};
 use super::clock::Clock;
 use super::direction::{Command, Direction, Next, Parts};
 use super::error::{Doing, EmulateError};
@@ -106,6 +106,7 @@ impl LiveLink {
         let claim_a = Claim::take(&options.a, &options.state_folder)?;
         let claim_b = Claim::take(&options.b, &options.state_folder)?;
         let (sender, events) = Events::new()?;
+        put_others_back(&options.state_folder, &sender);
         let pcap_drops = Arc::new(AtomicU64::new(0));
         let mut captures = Vec::new();
         let tap_a = open_tap(options.pcap_a.as_deref(), &pcap_drops, &mut captures)?;
@@ -263,6 +264,22 @@ impl Handle {
         self.commands.send(command(sender)).map_err(|_| broken())?;
         self.wake.raise();
         answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| broken())
+    }
+}
+
+/// Offloads that a killed link left switched off on other interfaces come back. What cannot be put
+/// back stays on record.
+fn put_others_back(state_folder: &Path, events: &EventSender) {
+    match restore(state_folder, &[]) {
+        Ok(restored) => {
+            for other in restored {
+                let interface = other.interface;
+                events.notice(format!(
+                    "offloads of `{interface}` were left off by a link that was killed; they are on again"
+                ));
+            }
+        }
+        Err(error) => events.notice(format!("what a killed link left is not put back: {error}")),
     }
 }
 
