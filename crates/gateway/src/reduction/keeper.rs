@@ -1,4 +1,4 @@
-//! The thread that keeps a peer's segments on disk. Nothing of the tunnel waits for it: it takes what changed out of the logs, a segment
+//! The thread that keeps a peer's segments on disk. No flow waits for it: it takes what changed out of the logs, a segment
 //! at a time, and puts in what a log begins with. What has left the memory before the disk was ready for it is not kept.
 
 use std::collections::BTreeMap;

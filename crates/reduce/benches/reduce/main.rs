@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         "disk tier",
         "share",
         "",
-        "the disk tier is not built yet",
+        "what is on disk and not in memory is not looked up yet",
     );
     document.rows.push(row);
     if !only.is_empty() {
