@@ -87,6 +87,7 @@ fn table(flows: &[FlowStatus]) -> Table {
         ("flow", Align::Right),
         ("state", Align::Left),
         ("reason", Align::Left),
+        ("protocol", Align::Left),
         ("peer", Align::Left),
         ("client", Align::Left),
         ("destination", Align::Left),
@@ -112,6 +113,7 @@ fn table(flows: &[FlowStatus]) -> Table {
             } else {
                 flow.reason.code()
             }),
+            plain(&flow.protocol),
             plain(&flow.peer),
             plain(&flow.client),
             plain(&flow.destination),
@@ -168,6 +170,8 @@ mod tests {
             class_now: "bulk".into(),
             state: FlowState::Direct,
             reason: Reason::PeerDown,
+            protocol: "smb".into(),
+            opaque_reason: String::new(),
             age_s: 1,
             idle_s: 1,
             sent_bytes: 1,

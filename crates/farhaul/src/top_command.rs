@@ -311,6 +311,8 @@ mod tests {
             class_now: "bulk".into(),
             state: FlowState::Optimised,
             reason: Reason::Optimised,
+            protocol: String::new(),
+            opaque_reason: String::new(),
             age_s: 1,
             idle_s: 0,
             sent_bytes: 0,

@@ -46,6 +46,7 @@ impl Gateway {
         let of_flow = |peer: &&Arc<crate::peer::Peer>| peer.config().name == entry.info.peer;
         if let Some(peer) = peers.iter().find(of_flow) {
             peer.count_payload(sent_bytes, received_bytes);
+            peer.count_optimised(&entry.optimiser().stats);
         }
         self.events.emit(Event::FlowEnded {
             flow: entry.id,

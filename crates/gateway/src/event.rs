@@ -10,120 +10,8 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::config::meaning::Level;
+pub use crate::reason::Reason;
 use farhaul_tunnel::Refusal;
-
-/// Why a flow goes the way it goes. The codes are stable: operators script on them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// Everything the rule asked for is done.
-    Optimised,
-    /// A rule says direct, or switches transport off.
-    Rule,
-    /// The operator switched `bypass` on.
-    Bypass,
-    /// No peer serves the destination.
-    NoPeer,
-    /// The peer is not reachable at the moment.
-    PeerDown,
-    /// The path to the peer does not carry the datagrams that QUIC needs.
-    PathTooNarrow,
-    /// The peer refuses this destination (`[accept] destinations`).
-    PeerPolicy,
-    /// Replies do not come back through the far gateway.
-    AsymmetricReturn,
-    /// The far gateway could not connect as the client; its log says why.
-    PeerTrouble,
-    /// A bound is reached (`tunnel.flows_max` here or there).
-    Overload,
-    /// The gateway is shutting down.
-    Draining,
-}
-
-impl Reason {
-    /// Every reason, in the order of the enum.
-    pub const ALL: [Reason; 11] = [
-        Reason::Optimised,
-        Reason::Rule,
-        Reason::Bypass,
-        Reason::NoPeer,
-        Reason::PeerDown,
-        Reason::PathTooNarrow,
-        Reason::PeerPolicy,
-        Reason::AsymmetricReturn,
-        Reason::PeerTrouble,
-        Reason::Overload,
-        Reason::Draining,
-    ];
-
-    /// The stable code, as in JSON and metrics.
-    pub fn code(self) -> &'static str {
-        match self {
-            Reason::Optimised => "optimised",
-            Reason::Rule => "rule",
-            Reason::Bypass => "bypass",
-            Reason::NoPeer => "no-peer",
-            Reason::PeerDown => "peer-down",
-            Reason::PathTooNarrow => "path-too-narrow",
-            Reason::PeerPolicy => "peer-policy",
-            Reason::AsymmetricReturn => "asymmetric-return",
-            Reason::PeerTrouble => "peer-trouble",
-            Reason::Overload => "overload",
-            Reason::Draining => "draining",
-        }
-    }
-
-    /// What the code means, for people.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Reason::Optimised => "everything its rule asks for is done",
-            Reason::Rule => "a rule sends it direct",
-            Reason::Bypass => "bypass is on",
-            Reason::NoPeer => "no peer serves the destination",
-            Reason::PeerDown => "the peer is not reachable",
-            Reason::PathTooNarrow => "datagrams of 1200 bytes do not reach the peer",
-            Reason::PeerPolicy => "the peer does not accept this destination",
-            Reason::AsymmetricReturn => "replies do not come back through the far gateway",
-            Reason::PeerTrouble => "the far gateway could not connect as the client",
-            Reason::Overload => "a bound is reached",
-            Reason::Draining => "a gateway is shutting down",
-        }
-    }
-
-    /// What an operator can do about it; `None` where nothing is wrong.
-    pub fn remedy(self) -> Option<&'static str> {
-        match self {
-            Reason::Optimised | Reason::Draining => None,
-            Reason::Rule => {
-                Some("if it should be accelerated, change the rule named in `farhaul flows`")
-            }
-            Reason::Bypass => Some("run `farhaul bypass off`"),
-            Reason::NoPeer => Some("add the destination to a peer's `networks`"),
-            Reason::PeerDown => {
-                Some("run `farhaul doctor`; check the address, the key and UDP on the way")
-            }
-            Reason::PathTooNarrow => {
-                Some("find the link on the way whose MTU is below 1228 (IPv6: 1248), and raise it")
-            }
-            Reason::PeerPolicy => {
-                Some("add the destination to `[accept] destinations` at the far gateway")
-            }
-            Reason::AsymmetricReturn => Some(
-                "route the far site's replies through its gateway, or set `client_address = \"gateway\"` there",
-            ),
-            Reason::PeerTrouble => Some("see the far gateway's log for what it could not do"),
-            Reason::Overload => Some(
-                "raise `tunnel.flows_max` on both gateways, or find what opens so many connections",
-            ),
-        }
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.code())
-    }
-}
 
 /// Who ended a flow and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -230,6 +118,24 @@ pub enum Event {
         sent_bytes: u64,
         /// Payload bytes from the tunnel to the near application.
         received_bytes: u64,
+    },
+    /// A flow's protocol is one that is accelerated.
+    Recognised {
+        /// Number in `flows`.
+        flow: u64,
+        /// Peer's name.
+        peer: String,
+        /// Such as `smb`.
+        protocol: &'static str,
+    },
+    /// A flow's protocol is known, and cannot or can no longer be accelerated.
+    NotOptimised {
+        /// Number in `flows`.
+        flow: u64,
+        /// Peer's name.
+        peer: String,
+        /// Why.
+        reason: &'static str,
     },
     /// A connection was sent direct.
     WentDirect {
@@ -359,6 +265,8 @@ impl Event {
         match self {
             Event::FlowOpened { .. }
             | Event::FlowEnded { .. }
+            | Event::Recognised { .. }
+            | Event::NotOptimised { .. }
             | Event::WentDirect { .. }
             | Event::OpenFailed { .. }
             | Event::HandshakeFailed { .. } => Level::Debug,
@@ -415,6 +323,14 @@ impl fmt::Display for Event {
                 f,
                 "flow {flow} through {peer} ended: {end}, {sent_bytes} bytes sent, {received_bytes} received"
             ),
+            Event::Recognised {
+                flow,
+                peer,
+                protocol,
+            } => write!(f, "flow {flow} through {peer} speaks {protocol}"),
+            Event::NotOptimised { flow, peer, reason } => {
+                write!(f, "flow {flow} through {peer} is not accelerated: {reason}")
+            }
             Event::WentDirect {
                 client,
                 destination,
@@ -494,6 +410,8 @@ impl Event {
             Event::Trouble { part, what } => write!(f, "{part}: {what}"),
             Event::FlowOpened { .. }
             | Event::FlowEnded { .. }
+            | Event::Recognised { .. }
+            | Event::NotOptimised { .. }
             | Event::WentDirect { .. }
             | Event::OpenFailed { .. }
             | Event::HandshakeFailed { .. } => Ok(()),
@@ -556,6 +474,12 @@ mod tests {
             .into_iter()
             .filter(|r| r.remedy().is_none())
             .collect();
-        assert_eq!(silent, [Reason::Optimised, Reason::Draining]);
+        let none = [
+            Reason::Optimised,
+            Reason::Draining,
+            Reason::SmbMalformed,
+            Reason::SmbFull,
+        ];
+        assert_eq!(silent, none);
     }
 }

@@ -56,7 +56,8 @@ impl Gateway {
         };
         let entry = self.announced(entry);
         let flow = incoming.accept(&session);
-        let end = carry(stream, Facing::Server, Bytes::new(), &flow, &entry).await;
+        let nothing = Bytes::new();
+        let end = carry(stream, Facing::Server, nothing, &flow, &entry, &self.events).await;
         entry.conclude(end);
     }
 

@@ -4,7 +4,8 @@
 //! application TCP -> outbound -> tunnel ~~ WAN ~~> tunnel -> inbound -> application TCP
 //! ```
 //! Both gateways run the same [`carry`] for a flow, one with the client's
-//! connection, the other with the server's. Back-pressure is the absence of a
+//! connection, the other with the server's. Where both have optimisers,
+//! [`Optimising`] stands between application and tunnel. Back-pressure is the absence of a
 //! read: `outbound` reads the application only when the flow has room, and
 //! what `inbound` has not yet written is not yet credited to the peer.
 //!
@@ -21,8 +22,10 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::event::FlowEnd;
+use crate::events::Events;
 use crate::flow_table::FlowRecord;
 use crate::intercept::{disarm_reset, prepare};
+use crate::optimising::Optimising;
 use crate::reduction::{self, Inbound, Outbound};
 use crate::session::FlowHandle;
 
@@ -35,7 +38,8 @@ pub enum Facing {
     Server,
 }
 
-enum Failure {
+/// Why a flow did not end well.
+pub(crate) enum Failure {
     /// The application's connection broke.
     Application(ResetCode),
     /// The flow was cut: by the far application, an operator or with the tunnel.
@@ -51,6 +55,7 @@ pub async fn carry(
     leftover: Bytes,
     flow: &FlowHandle,
     record: &FlowRecord,
+    events: &Events,
 ) -> FlowEnd {
     record.carried_by(flow);
     if let Err(error) = prepare(&stream) {
@@ -58,13 +63,18 @@ pub async fn carry(
     }
     let (out, back) = reduction::of(flow);
     let both = async {
-        tokio::try_join!(
+        if flow.has_items() {
+            let optimising = Optimising::new(flow, facing, record, events);
+            return optimising.carry(&stream, leftover, out, back).await;
+        }
+        let (out, ()) = tokio::try_join!(
             outbound(&stream, leftover, flow, record, out),
             inbound(&stream, flow, record, back),
-        )
+        )?;
+        Ok(out)
     };
     let result = tokio::select! {
-        result = both => result.map(|(out, ())| out.settle()),
+        result = both => result.map(Outbound::settle),
         failure = broken(&stream) => Err(failure),
         code = flow.cut() => Err(Failure::Flow(code)),
         () = record.cut_requested() => Err(Failure::Flow(ResetCode::Admin)),
@@ -108,25 +118,31 @@ async fn inbound(
     record: &FlowRecord,
     mut back: Inbound,
 ) -> Result<(), Failure> {
-    while let Some(mut bytes) = back.next(flow).await.map_err(Failure::Flow)? {
+    while let Some(bytes) = back.next(flow).await.map_err(Failure::Flow)? {
         record.received(bytes.len());
-        while !bytes.is_empty() {
-            app.writable().await.map_err(application)?;
-            match app.try_write(&bytes) {
-                Ok(len) => bytes.advance(len),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(application(error)),
-            }
-        }
+        write(app, bytes).await?;
     }
     SockRef::from(app)
         .shutdown(Shutdown::Write)
         .map_err(application)
 }
 
+/// Writes all of `bytes` to the application.
+pub(crate) async fn write(app: &TcpStream, mut bytes: Bytes) -> Result<(), Failure> {
+    while !bytes.is_empty() {
+        app.writable().await.map_err(application)?;
+        match app.try_write(&bytes) {
+            Ok(len) => bytes.advance(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(application(error)),
+        }
+    }
+    Ok(())
+}
+
 /// Waits for the next bytes; empty is the application's FIN. No buffer is
 /// held while an idle connection waits.
-async fn read(app: &TcpStream, bytes_max: usize) -> io::Result<Bytes> {
+pub(crate) async fn read(app: &TcpStream, bytes_max: usize) -> io::Result<Bytes> {
     loop {
         app.readable().await?;
         let mut buffer = BytesMut::with_capacity(bytes_max);
@@ -153,7 +169,8 @@ async fn broken(app: &TcpStream) -> Failure {
     }
 }
 
-fn application(error: io::Error) -> Failure {
+/// The application's connection broke.
+pub(crate) fn application(error: io::Error) -> Failure {
     Failure::Application(match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable => ResetCode::Unreachable,
         _ => ResetCode::Application,

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use farhaul_optimise::{Protocol, Reason as NotOptimised, Stats};
 use farhaul_tunnel::{Class, FlowId};
 use tokio::sync::Notify;
 
 use crate::event::Reason;
 use crate::flow::Facing;
+use crate::lock::lock;
 use crate::session::{FlowHandle, Session};
 
 /// What is known of a flow when it starts.
@@ -33,6 +35,17 @@ pub struct FlowInfo {
     pub facing: Facing,
 }
 
+/// What an optimiser made of a flow so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Optimised {
+    /// What it was found to speak.
+    pub protocol: Option<Protocol>,
+    /// Why it is not, or no longer, optimised.
+    pub gave_up: Option<NotOptimised>,
+    /// What was done.
+    pub stats: Stats,
+}
+
 /// A flow alive, or just ended.
 #[derive(Debug)]
 pub struct FlowRecord {
@@ -45,6 +58,7 @@ pub struct FlowRecord {
     received_bytes: AtomicU64,
     moved_ms: AtomicU64,
     carrier: OnceLock<(Weak<Session>, FlowId)>,
+    optimised: Mutex<Optimised>,
     cut: Notify,
 }
 
@@ -86,6 +100,32 @@ impl FlowRecord {
     pub fn class_now(&self) -> Option<Class> {
         let (session, flow) = self.carrier.get()?;
         session.upgrade()?.class_of(*flow)
+    }
+
+    /// Its optimiser knows what it speaks.
+    pub fn recognised(&self, protocol: Protocol) {
+        lock(&self.optimised).protocol = Some(protocol);
+    }
+
+    /// Its optimiser gave up.
+    pub fn gave_up(&self, why: NotOptimised) {
+        lock(&self.optimised).gave_up = Some(why);
+    }
+
+    /// What its optimiser did since the flow began.
+    pub fn optimised(&self, stats: Stats) {
+        lock(&self.optimised).stats = stats;
+    }
+
+    /// What its optimiser made of it.
+    pub fn optimiser(&self) -> Optimised {
+        *lock(&self.optimised)
+    }
+
+    /// Why it gets what it gets.
+    pub fn reason(&self) -> Reason {
+        let gave_up = self.optimiser().gave_up.and_then(Reason::of_optimiser);
+        gave_up.unwrap_or(self.info.reason)
     }
 
     /// Since it started.
@@ -150,6 +190,7 @@ impl FlowTable {
             received_bytes: AtomicU64::new(0),
             moved_ms: AtomicU64::new(0),
             carrier: OnceLock::new(),
+            optimised: Mutex::default(),
             cut: Notify::new(),
         });
         self.alive().insert(record.id, record.clone());

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use farhaul_tunnel::{
-    FEATURE_FEC, FEATURE_REDUCTION, FEATURE_WARMING, Hello, Limits, PROTOCOL_VERSIONS, Payload,
-    Side, Target,
+    FEATURE_FEC, FEATURE_OPTIMISERS, FEATURE_REDUCTION, FEATURE_WARMING, Hello, Limits,
+    PROTOCOL_VERSIONS, Payload, Side, Target,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
@@ -401,7 +401,7 @@ impl Gateway {
             versions: PROTOCOL_VERSIONS,
             instance: self.instance,
             site: site.to_owned(),
-            features: FEATURE_FEC | reduction,
+            features: FEATURE_FEC | FEATURE_OPTIMISERS | reduction,
         }
     }
 
@@ -451,12 +451,7 @@ impl Gateway {
                 return peer.note_error(format!("no tunnel: {end}{own}"));
             }
         };
-        if negotiated.features & FEATURE_FEC != 0 {
-            session.correct(&self.endpoint.channels, side);
-        }
-        if negotiated.features & FEATURE_REDUCTION != 0 {
-            session.reduce(peer.store(), side);
-        }
+        self.use_features(&session, peer, negotiated.features, side);
         if let Some(flows) = peer.adopt(session.clone(), negotiated) {
             lock(&self.known_up).clear();
             self.events.emit(Event::PeerRestarted {
@@ -473,6 +468,19 @@ impl Gateway {
             self.endpoint.path_is_back();
         }
         tokio::spawn(self.clone().attend(session, incoming));
+    }
+
+    /// Begins what both sides have offered.
+    fn use_features(&self, session: &Arc<Session>, peer: &Peer, features: u64, side: Side) {
+        if features & FEATURE_FEC != 0 {
+            session.correct(&self.endpoint.channels, side);
+        }
+        if features & FEATURE_REDUCTION != 0 {
+            session.reduce(peer.store(), side);
+        }
+        if features & FEATURE_OPTIMISERS != 0 {
+            session.optimise();
+        }
     }
 
     /// Serves what the peer opens in a tunnel.

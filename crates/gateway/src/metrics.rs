@@ -45,6 +45,14 @@ const FLOWS_OPENED: Family = counter(
     "Connections that went through the tunnel.",
 );
 const FLOWS_ENDED: Family = counter("farhaul_flows_ended_total", "Flows that ended, by how.");
+const RECOGNISED: Family = counter(
+    "farhaul_flows_recognised_total",
+    "Flows whose protocol is accelerated, by protocol.",
+);
+const NOT_OPTIMISED: Family = counter(
+    "farhaul_flows_not_optimised_total",
+    "Flows of a known protocol that could not be accelerated, by reason.",
+);
 const DIRECT: Family = counter(
     "farhaul_connections_direct_total",
     "Connections sent direct, by reason.",
@@ -103,9 +111,11 @@ const TROUBLE: Family = counter(
 );
 
 /// Every counter family, in the order they are printed.
-const COUNTERS: [&Family; 18] = [
+const COUNTERS: [&Family; 20] = [
     &FLOWS_OPENED,
     &FLOWS_ENDED,
+    &RECOGNISED,
+    &NOT_OPTIMISED,
     &DIRECT,
     &OPENS_FAILED,
     &PEER_UPS,
@@ -146,10 +156,7 @@ impl Metrics {
         let metrics = Metrics {
             series: Mutex::new(BTreeMap::new()),
         };
-        for reason in Reason::ALL
-            .into_iter()
-            .filter(|reason| *reason != Reason::Optimised)
-        {
+        for reason in Reason::ALL.into_iter().filter(|reason| reason.is_direct()) {
             metrics.add(&DIRECT, &[("reason", reason.code())], 0);
         }
         for reason in REFUSAL_CODES {
@@ -170,6 +177,12 @@ impl Metrics {
             Event::FlowOpened { peer, .. } => self.add(&FLOWS_OPENED, &[("peer", peer)], 1),
             Event::FlowEnded { peer, end, .. } => {
                 self.add(&FLOWS_ENDED, &[("peer", peer), ("end", end.code())], 1);
+            }
+            Event::Recognised { peer, protocol, .. } => {
+                self.add(&RECOGNISED, &[("peer", peer), ("protocol", protocol)], 1);
+            }
+            Event::NotOptimised { peer, reason, .. } => {
+                self.add(&NOT_OPTIMISED, &[("peer", peer), ("reason", reason)], 1);
             }
             Event::WentDirect { reason, .. } => self.add(&DIRECT, &[("reason", reason.code())], 1),
             Event::OpenFailed { refusal, .. } => {
@@ -360,6 +373,7 @@ fn write_peers(text: &mut String, status: &Status) {
         .into_iter()
         .chain(repair_families())
         .chain(reduction_families())
+        .chain(optimiser_families())
     {
         let rows: Vec<_> = status
             .peers
@@ -480,6 +494,47 @@ fn reduction_families() -> [PeerFamily; 8] {
 
 fn disk_of(peer: &PeerStatus) -> Option<&DiskStatus> {
     peer.reduction.as_ref()?.disk.as_ref()
+}
+
+/// What protocol optimisers do for each peer.
+fn optimiser_families() -> [PeerFamily; 5] {
+    [
+        (
+            counter(
+                "farhaul_peer_optimiser_reads_answered_total",
+                "Reads of clients here that were answered without asking the peer.",
+            ),
+            |p| p.optimiser.as_ref().map(|o| o.reads_answered as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_optimiser_answered_bytes_total",
+                "Bytes of those.",
+            ),
+            |p| p.optimiser.as_ref().map(|o| o.answered_bytes as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_optimiser_ahead_bytes_total",
+                "Bytes read ahead from servers here for clients at the peer.",
+            ),
+            |p| p.optimiser.as_ref().map(|o| o.ahead_bytes as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_optimiser_wasted_bytes_total",
+                "Of those, bytes that nobody asked for.",
+            ),
+            |p| p.optimiser.as_ref().map(|o| o.wasted_bytes as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_optimiser_breaks_total",
+                "Times a server here took back an oplock or lease.",
+            ),
+            |p| p.optimiser.as_ref().map(|o| o.breaks as f64),
+        ),
+    ]
 }
 
 fn write_family(text: &mut String, family: &Family, rows: &[(Labels, f64)]) {

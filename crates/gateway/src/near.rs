@@ -170,7 +170,7 @@ impl Gateway {
         let end = tokio::select! {
             biased;
             end = answer => end,
-            end = carry(stream, Facing::Client, leftover, &flow, &entry) => end,
+            end = carry(stream, Facing::Client, leftover, &flow, &entry, &self.events) => end,
         };
         entry.conclude(end);
     }
@@ -244,6 +244,7 @@ impl Gateway {
             class: rule.class,
             dscp,
             correction: correction(rule.fec),
+            items: rule.optimise != Optimise::Opaque && session.has_optimisers(),
             payload: payload(rule, &session),
         };
         Way::Tunnel(Route {

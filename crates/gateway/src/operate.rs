@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use farhaul_optimise::Stats;
 use farhaul_tunnel::{Class, PROTOCOL_VERSIONS};
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
 use crate::admin::status::{
-    DiskStatus, FlowCounts, FlowSide, FlowState, FlowStatus, Flows, InterceptStatus, PeerState,
-    PeerStatus, ReductionStatus, Status, WarmingStatus,
+    DiskStatus, FlowCounts, FlowSide, FlowState, FlowStatus, Flows, InterceptStatus,
+    OptimiserStatus, PeerState, PeerStatus, ReductionStatus, Status, WarmingStatus,
 };
 use crate::admin::{Operator, advice};
 use crate::config::meaning::{InterceptMode, Listen};
@@ -172,6 +173,12 @@ impl Gateway {
             let bytes = record.bytes();
             (sent + bytes.0, received + bytes.1)
         });
+        let mut optimised = peer.optimised();
+        let of_peer = |record: &&Arc<FlowRecord>| record.info.peer == config.name;
+        alive
+            .iter()
+            .filter(of_peer)
+            .for_each(|record| optimised.add(&record.optimiser().stats));
         let wire = peer.wire_bytes();
         let repairs = peer.repairs();
         let correction = newest.and_then(|stats| stats.correction);
@@ -214,16 +221,21 @@ impl Gateway {
             reduction: current
                 .and_then(|(session, _)| session.reduction())
                 .map(|_| reduction_status(peer.store().figures())),
+            optimiser: current
+                .filter(|(session, _)| session.has_optimisers())
+                .map(|_| optimiser_status(&optimised)),
             flows: figures.iter().map(|stats| stats.flows as u64).sum(),
             last_error: peer.last_error(),
         }
     }
 
     fn flow_counts(&self) -> FlowCounts {
-        let optimised = self.flows.list().len() as u64;
+        let all = self.flows.list();
+        let is_whole = |record: &&Arc<FlowRecord>| state_of(record) == FlowState::Optimised;
+        let optimised = all.iter().filter(is_whole).count() as u64;
         FlowCounts {
             optimised,
-            partly: 0,
+            partly: all.len() as u64 - optimised,
             direct: self.relayed.load(Ordering::Relaxed),
             direct_since_start: self.direct_since_start.load(Ordering::Relaxed),
         }
@@ -270,6 +282,18 @@ async fn clear_cache_of(peer: Arc<Peer>) -> Result<(), String> {
     cleared.map_err(|error| format!("peer {name}: {error}"))
 }
 
+fn optimiser_status(stats: &Stats) -> OptimiserStatus {
+    OptimiserStatus {
+        reads_forwarded: stats.reads_forwarded,
+        reads_answered: stats.reads_answered,
+        answered_bytes: stats.answered_bytes,
+        reads_made: stats.reads_made,
+        ahead_bytes: stats.ahead_bytes,
+        wasted_bytes: stats.wasted_bytes,
+        breaks: stats.breaks,
+    }
+}
+
 fn listener(listen: &Listen) -> String {
     match listen {
         Listen::Socks(address) => format!("socks {address}"),
@@ -281,6 +305,9 @@ fn listener(listen: &Listen) -> String {
 fn flow_status(record: &FlowRecord) -> FlowStatus {
     let (sent_bytes, received_bytes) = record.bytes();
     let info = &record.info;
+    let optimised = record.optimiser();
+    let protocol = optimised.protocol.map_or("", |protocol| protocol.name());
+    let opaque_reason = optimised.gave_up.map_or("", |why| why.code());
     FlowStatus {
         id: record.id,
         peer: info.peer.clone(),
@@ -293,15 +320,21 @@ fn flow_status(record: &FlowRecord) -> FlowStatus {
         rule: info.rule.clone(),
         class: class_name(info.class).to_owned(),
         class_now: record.class_now().map_or("", class_name).to_owned(),
-        state: match info.reason {
-            Reason::Optimised => FlowState::Optimised,
-            _ => FlowState::Partly,
-        },
-        reason: info.reason,
+        state: state_of(record),
+        reason: record.reason(),
+        protocol: protocol.to_owned(),
+        opaque_reason: opaque_reason.to_owned(),
         age_s: record.age().as_secs(),
         idle_s: record.idle().as_secs(),
         sent_bytes,
         received_bytes,
+    }
+}
+
+fn state_of(record: &FlowRecord) -> FlowState {
+    match record.reason() {
+        Reason::Optimised => FlowState::Optimised,
+        _ => FlowState::Partly,
     }
 }
 

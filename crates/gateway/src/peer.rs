@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
+use farhaul_optimise::Stats;
 use farhaul_tunnel::{Negotiated, PathMemory, PathSettings};
 use tokio::sync::Notify;
 
@@ -74,6 +75,8 @@ pub struct Peer {
     flows_cut: AtomicUsize,
     payload_sent_bytes: AtomicU64,
     payload_received_bytes: AtomicU64,
+    /// What optimisers did for flows that have ended.
+    optimised: Mutex<Stats>,
     /// What the latest tunnel that is gone found out about the path.
     path_memory: Mutex<Option<PathMemory>>,
     /// Datagram bytes of tunnels that are gone.
@@ -101,6 +104,7 @@ impl Peer {
             flows_cut: AtomicUsize::new(0),
             payload_sent_bytes: AtomicU64::new(0),
             payload_received_bytes: AtomicU64::new(0),
+            optimised: Mutex::default(),
             path_memory: Mutex::default(),
             wire_before: Mutex::default(),
             repairs_before: Mutex::default(),
@@ -339,6 +343,16 @@ impl Peer {
             .fetch_add(sent_bytes, Ordering::Relaxed);
         self.payload_received_bytes
             .fetch_add(received_bytes, Ordering::Relaxed);
+    }
+
+    /// Counts what an optimiser did for a flow that has ended.
+    pub fn count_optimised(&self, stats: &Stats) {
+        lock(&self.optimised).add(stats);
+    }
+
+    /// What optimisers did for flows that have ended.
+    pub fn optimised(&self) -> Stats {
+        *lock(&self.optimised)
     }
 
     /// Payload bytes of flows that have ended.

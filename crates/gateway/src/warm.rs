@@ -280,6 +280,7 @@ fn request() -> OpenRequest {
         class: Class::Background,
         dscp: 0,
         correction: Correction::Off,
+        items: false,
         payload: Payload::Warming,
     }
 }

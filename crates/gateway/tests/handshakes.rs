@@ -125,6 +125,7 @@ async fn assert_alive(session: &Arc<Session>) {
         class: Class::Auto,
         dscp: 0,
         correction: farhaul_tunnel::Correction::Auto,
+        items: false,
         payload: farhaul_tunnel::Payload::Plain,
     };
     let flow = session.open(request).unwrap();

@@ -207,6 +207,7 @@ fn request() -> OpenRequest {
         class: Class::Auto,
         dscp: 0,
         correction: Correction::Auto,
+        items: false,
         payload: Payload::Records {
             eliminated: true,
             compressed: true,

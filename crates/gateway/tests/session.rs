@@ -93,6 +93,7 @@ fn request() -> OpenRequest {
         class: Class::Auto,
         dscp: 46,
         correction: Correction::Auto,
+        items: false,
         payload: farhaul_tunnel::Payload::Plain,
     }
 }

@@ -22,6 +22,7 @@ fn request(class: Class, correction: Correction) -> OpenRequest {
         class,
         dscp: 0,
         correction,
+        items: false,
         payload: Payload::Plain,
     }
 }

@@ -34,6 +34,7 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
         class: Class::Interactive,
         dscp: 46,
         correction: Correction::Auto,
+        items: false,
         payload: Payload::Plain,
     };
     let v6 = OpenRequest {
@@ -43,6 +44,7 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
         class: Class::Auto,
         dscp: 0,
         correction: Correction::Off,
+        items: false,
         payload: Payload::Plain,
     };
     let name = Target::Host {
@@ -69,6 +71,10 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
     let warming = OpenRequest {
         payload: Payload::Warming,
         ..v4.clone()
+    };
+    let items = OpenRequest {
+        items: true,
+        ..records.clone()
     };
     let payload = Bytes::from_static(b"hello");
     vec![
@@ -126,6 +132,14 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
                 request: records,
             },
             "10 02 19 02 2e 04 c0000207 9c40 04 c6336409 01bd",
+        ),
+        (
+            "open, records of items",
+            Frame::Open {
+                flow: FlowId(6),
+                request: items,
+            },
+            "10 06 59 02 2e 04 c0000207 9c40 04 c6336409 01bd",
         ),
         (
             "open, the channel",

@@ -42,16 +42,19 @@ fn any_request() -> impl Strategy<Value = OpenRequest> {
         Just(Payload::Channel),
         Just(Payload::Warming),
     ];
-    let extras = (correction, payload);
+    let extras = (correction, any::<bool>(), payload);
     (address, target, any::<bool>(), class, 0u8..64, extras).prop_map(
-        |(client, target, keep_client_address, class, dscp, (correction, payload))| OpenRequest {
-            client,
-            target,
-            keep_client_address,
-            class,
-            dscp,
-            correction,
-            payload,
+        |(client, target, keep_client_address, class, dscp, (correction, items, payload))| {
+            OpenRequest {
+                client,
+                target,
+                keep_client_address,
+                class,
+                dscp,
+                correction,
+                items,
+                payload,
+            }
         },
     )
 }

@@ -23,5 +23,6 @@ mod operation;
 mod outage;
 mod reduction;
 mod refusal;
+mod smb;
 mod start_up;
 mod strangers;

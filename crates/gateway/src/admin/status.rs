@@ -134,6 +134,8 @@ pub struct PeerStatus {
     pub repair_ratio: Option<f64>,
     /// Redundancy elimination and compression; absent where the peer, or this gateway, has no memory for it.
     pub reduction: Option<ReductionStatus>,
+    /// Protocol optimisers; absent where the peer has none.
+    pub optimiser: Option<OptimiserStatus>,
     /// Flows through this peer now.
     pub flows: u64,
     /// What went wrong last, if anything did.
@@ -214,6 +216,26 @@ pub struct WarmingStatus {
     pub end: Option<String>,
 }
 
+/// What protocol optimisers do for a peer, since start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OptimiserStatus {
+    /// Reads of clients here that were sent on to the peer.
+    pub reads_forwarded: u64,
+    /// Reads of clients here that were answered without asking the peer.
+    pub reads_answered: u64,
+    /// Bytes of those.
+    pub answered_bytes: u64,
+    /// Reads made ahead of clients at the peer.
+    pub reads_made: u64,
+    /// Bytes of those.
+    pub ahead_bytes: u64,
+    /// Of those, bytes that nobody asked for.
+    pub wasted_bytes: u64,
+    /// Times a server here took back an oplock or lease.
+    pub breaks: u64,
+}
+
 /// Flows by state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -266,6 +288,12 @@ pub struct FlowStatus {
     pub state: FlowState,
     /// Why.
     pub reason: Reason,
+    /// What it was found to speak, such as `smb`; empty where that is not known.
+    #[serde(default)]
+    pub protocol: String,
+    /// Why the protocol is not accelerated, such as `no-gain`; empty where it is, or there is no optimiser.
+    #[serde(default)]
+    pub opaque_reason: String,
     /// Seconds since it was opened.
     pub age_s: u64,
     /// Seconds since a byte last moved.

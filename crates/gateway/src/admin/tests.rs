@@ -89,6 +89,8 @@ fn flow() -> FlowStatus {
         class_now: "interactive".into(),
         state: FlowState::Optimised,
         reason: Reason::Optimised,
+        protocol: "smb".into(),
+        opaque_reason: String::new(),
         age_s: 3,
         idle_s: 1,
         sent_bytes: 10,

@@ -9,10 +9,10 @@ use super::meaning::{Compression, Optimise, Reduction};
 /// What a rule may ask for and this version cannot do, with what to write instead.
 pub fn optimise(value: Optimise) -> Option<&'static str> {
     match value {
-        Optimise::Smb | Optimise::Http | Optimise::Nfs | Optimise::Dns | Optimise::Mapi => {
-            Some("\"auto\", \"opaque\" or \"direct\"")
+        Optimise::Http | Optimise::Nfs | Optimise::Dns | Optimise::Mapi => {
+            Some("\"auto\", \"smb\", \"opaque\" or \"direct\"")
         }
-        Optimise::Auto | Optimise::Opaque | Optimise::Direct => None,
+        Optimise::Auto | Optimise::Smb | Optimise::Opaque | Optimise::Direct => None,
     }
 }
 

@@ -93,12 +93,28 @@ pub struct Incoming {
     pub(super) state: Arc<FlowState>,
 }
 
+/// What was agreed about a flow's bytes when it was opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Carried {
+    payload: Payload,
+    items: bool,
+}
+
+impl Carried {
+    pub(super) fn by(request: &OpenRequest) -> Self {
+        Self {
+            payload: request.payload,
+            items: request.items,
+        }
+    }
+}
+
 /// One flow of a tunnel. Dropping it before both directions have ended resets
 /// the flow: a task that dies never leaves a clean end behind.
 pub struct FlowHandle {
     session: Arc<Session>,
     flow: FlowId,
-    payload: Payload,
+    carried: Carried,
     state: Arc<FlowState>,
     finished: AtomicBool,
     ended: AtomicBool,
@@ -108,13 +124,13 @@ impl FlowHandle {
     pub(super) fn new(
         session: Arc<Session>,
         flow: FlowId,
-        payload: Payload,
+        carried: Carried,
         state: Arc<FlowState>,
     ) -> Self {
         Self {
             session,
             flow,
-            payload,
+            carried,
             state,
             finished: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -218,7 +234,12 @@ impl FlowHandle {
 
     /// What its bytes are.
     pub fn payload(&self) -> Payload {
-        self.payload
+        self.carried.payload
+    }
+
+    /// Whether they are items of an optimiser, in records or plainly.
+    pub fn has_items(&self) -> bool {
+        self.carried.items
     }
 
     /// The tunnel the flow runs in.

@@ -33,7 +33,7 @@ use crate::quic::controller::PathHandle;
 use crate::quic::fec::{Channel, Channels, CorrectionState, Figures};
 use crate::reduction::{Reduction, Store, serve};
 
-use self::flow_handle::FlowState;
+use self::flow_handle::{Carried, FlowState};
 pub use self::flow_handle::{FlowHandle, Incoming, OpenOutcome};
 
 /// Why a tunnel is no more.
@@ -134,6 +134,8 @@ pub struct Session {
     mark: Arc<AtomicU8>,
     correction: OnceLock<Arc<Channel>>,
     reduction: OnceLock<Arc<Reduction>>,
+    /// Flows may carry items of optimisers.
+    has_optimisers: AtomicBool,
     /// Flows on which the gateways talk of records: nobody's connections.
     channels: AtomicUsize,
     /// What the path is thought to carry; 0 while not known.
@@ -192,6 +194,7 @@ impl Session {
             mark: parts.mark,
             correction: OnceLock::new(),
             reduction: OnceLock::new(),
+            has_optimisers: AtomicBool::new(false),
             channels: AtomicUsize::new(0),
             rate_bytes_s: AtomicU64::new(0),
             started: Instant::now(),
@@ -257,6 +260,22 @@ impl Session {
         self.reduction.get()
     }
 
+    /// Lets flows carry items of optimisers. For a peer that offered to do the same.
+    pub fn optimise(&self) {
+        self.has_optimisers.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether flows may carry items of optimisers.
+    pub fn has_optimisers(&self) -> bool {
+        self.has_optimisers.load(Ordering::Relaxed)
+    }
+
+    /// Smoothed round trip.
+    pub fn rtt(&self) -> Duration {
+        let path = self.connection.path_stats(noq::PathId::ZERO);
+        path.map_or(Duration::ZERO, |path| path.rtt)
+    }
+
     /// What the path is thought to carry, bytes per second; 0 while not known.
     pub fn rate_bytes_s(&self) -> u64 {
         self.rate_bytes_s.load(Ordering::Relaxed)
@@ -276,7 +295,7 @@ impl Session {
 
     /// Opens a flow; data may be written before the far side has answered.
     pub fn open(self: &Arc<Self>, request: OpenRequest) -> Result<FlowHandle, OpenError> {
-        let payload = request.payload;
+        let carried = Carried::by(&request);
         let opened = self.drive(|mux, flows| {
             let flow = mux.open(request)?;
             let state = Arc::new(FlowState::default());
@@ -288,7 +307,7 @@ impl Session {
             }
             Ok((flow, state))
         });
-        opened.map(|(flow, state)| FlowHandle::new(self.clone(), flow, payload, state))
+        opened.map(|(flow, state)| FlowHandle::new(self.clone(), flow, carried, state))
     }
 
     /// Tells the peer that we shut down and new flows should go elsewhere.
@@ -513,7 +532,8 @@ impl Incoming {
     /// Turns the request into a flow the far server's side can use.
     pub fn accept(self, session: &Arc<Session>) -> FlowHandle {
         session.drive(|mux, _| mux.accept(self.flow));
-        FlowHandle::new(session.clone(), self.flow, self.request.payload, self.state)
+        let carried = Carried::by(&self.request);
+        FlowHandle::new(session.clone(), self.flow, carried, self.state)
     }
 
     /// Tells the near side why there is no connection.
@@ -535,6 +555,7 @@ fn channel_request() -> OpenRequest {
         class: Class::Control,
         dscp: 0,
         correction: Correction::On,
+        items: false,
         payload: Payload::Channel,
     }
 }

@@ -85,6 +85,7 @@ pub fn request(service: u16, port: u16, class: Class) -> OpenRequest {
         class,
         dscp: 0,
         correction: Correction::Auto,
+        items: false,
         payload: farhaul_tunnel::Payload::Plain,
     }
 }

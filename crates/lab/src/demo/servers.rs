@@ -17,6 +17,8 @@ pub const HTTP_PORT: u16 = 80;
 pub const SMB_PORT: u16 = 445;
 /// The one share of smbd; nginx serves the same folder.
 pub const SHARE: &str = "files";
+/// What the demo's share says besides.
+const READ_ONLY: &str = "read only = yes";
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -29,6 +31,8 @@ pub struct Folders {
     pub fetched: PathBuf,
     /// smbclient's configuration.
     pub smb_client_config: PathBuf,
+    /// smbd's.
+    pub smb_server_config: PathBuf,
 }
 
 impl Folders {
@@ -38,6 +42,7 @@ impl Folders {
             offered: base.join("offered"),
             fetched: base.join("fetched"),
             smb_client_config: base.join("smb-client.conf"),
+            smb_server_config: base.join("smbd-state/smb.conf"),
         };
         for folder in [&folders.offered, &folders.fetched] {
             make_folder(folder)?;
@@ -56,12 +61,21 @@ pub fn start(lab: &mut Lab) -> Result<Folders, LabError> {
 /// Starts both servers on these folders and waits until they listen.
 pub fn start_on(lab: &mut Lab, folders: &Folders) -> Result<(), LabError> {
     start_nginx(lab, folders)?;
-    start_smbd(lab, folders)?;
+    start_smbd(lab, folders, READ_ONLY)?;
     write_smb_client_config(lab, folders)?;
     for (role, port) in [("nginx", HTTP_PORT), ("smbd", SMB_PORT)] {
         wait_listening(lab, role, port)?;
     }
     Ok(())
+}
+
+/// Starts smbd alone, with these lines at the end of its share, and waits until it listens.
+pub fn start_files(lab: &mut Lab, share: &str) -> Result<Folders, LabError> {
+    let folders = Folders::make(lab)?;
+    start_smbd(lab, &folders, share)?;
+    write_smb_client_config(lab, &folders)?;
+    wait_listening(lab, "smbd", SMB_PORT)?;
+    Ok(folders)
 }
 
 fn start_nginx(lab: &mut Lab, folders: &Folders) -> Result<(), LabError> {
@@ -98,11 +112,11 @@ fn start_nginx(lab: &mut Lab, folders: &Folders) -> Result<(), LabError> {
     start_server(lab, "nginx", &command)
 }
 
-fn start_smbd(lab: &mut Lab, folders: &Folders) -> Result<(), LabError> {
+fn start_smbd(lab: &mut Lab, folders: &Folders, share: &str) -> Result<(), LabError> {
     let program = require_program("smbd", "samba")?;
     let base = lab.sandbox().folder().join("smbd-state");
     make_folder(&base)?;
-    let config = base.join("smb.conf");
+    let config = folders.smb_server_config.clone();
     let offered = folders.offered.display();
     write(
         &config,
@@ -121,7 +135,7 @@ fn start_smbd(lab: &mut Lab, folders: &Folders) -> Result<(), LabError> {
              [{SHARE}]\n\
              path = {offered}\n\
              guest ok = yes\n\
-             read only = yes\n",
+             {share}\n",
             private_folders(&base)
         ),
     )?;

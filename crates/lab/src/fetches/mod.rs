@@ -388,6 +388,7 @@ impl Place {
             offered: self.0.join("offered"),
             fetched: self.0.join("fetched"),
             smb_client_config: lab.sandbox().folder().join("smb-client.conf"),
+            smb_server_config: lab.sandbox().folder().join("smbd-state/smb.conf"),
         }
     }
 

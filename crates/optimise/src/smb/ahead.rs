@@ -66,6 +66,12 @@ impl Run {
         offset >= self.used && end <= self.to()
     }
 
+    /// Whether it will get beyond here: a long request can wait at the near half until it has.
+    #[must_use]
+    pub fn is_coming_to(&self, offset: u64) -> bool {
+        offset >= self.used && offset <= self.next && self.in_flight > 0
+    }
+
     /// Whether to read on. The server says where the file ends only when it is asked for more than there is: so the
     /// last read reaches beyond the size that is known.
     #[must_use]

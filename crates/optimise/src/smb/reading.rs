@@ -47,7 +47,7 @@ impl FarSmb {
         if file
             .run
             .as_ref()
-            .is_some_and(|run| run.covers(read.offset, end))
+            .is_some_and(|run| run.covers(read.offset, end) || run.is_coming_to(read.offset))
         {
             file.next_offset = end;
             return true;

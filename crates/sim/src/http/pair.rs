@@ -119,6 +119,7 @@ impl Pair {
             class: Class::Interactive,
             dscp: 0,
             correction: Correction::Off,
+            items: false,
             payload: farhaul_tunnel::Payload::Plain,
         };
         let Ok(id) = self.near.mux.open(request) else {

@@ -132,6 +132,9 @@ pub struct OpenRequest {
     pub dscp: u8,
     /// Error correction; reaches only a peer that offered [`FEATURE_FEC`](crate::FEATURE_FEC).
     pub correction: Correction,
+    /// What is carried, in records or plainly, are items of the gateways' optimisers; only with a peer that offered
+    /// [`FEATURE_OPTIMISERS`](crate::FEATURE_OPTIMISERS).
+    pub items: bool,
     /// What the bytes are; not plain only with a peer that offered [`FEATURE_REDUCTION`](crate::FEATURE_REDUCTION).
     pub payload: Payload,
 }

@@ -27,6 +27,7 @@ const CORRECTION_MASK: u8 = 0b110;
 /// Three bits of OPEN's flags: what the flow's bytes are.
 const PAYLOAD_SHIFT: u8 = 3;
 const PAYLOAD_MASK: u8 = 0b11_1000;
+const FLAG_ITEMS: u8 = 0b100_0000;
 const TARGET_HOST: u8 = 1;
 
 /// HELLO with the limits the other side must keep to.
@@ -260,7 +261,8 @@ fn put_probe(out: &mut BytesMut, kind: u8, nonce: u64, sent_ns: u64) {
 fn decode_open(mut reader: Reader) -> Result<Frame, DecodeError> {
     let flow = FlowId(reader.varint()?);
     let flags = reader.u8()?;
-    if flags & !(FLAG_KEEP_CLIENT_ADDRESS | CORRECTION_MASK | PAYLOAD_MASK) != 0 {
+    let known = FLAG_KEEP_CLIENT_ADDRESS | CORRECTION_MASK | PAYLOAD_MASK | FLAG_ITEMS;
+    if flags & !known != 0 {
         return Err(DecodeError::BadValue("flags"));
     }
     let correction = correction_of(flags)?;
@@ -288,6 +290,7 @@ fn decode_open(mut reader: Reader) -> Result<Frame, DecodeError> {
         class,
         dscp,
         correction,
+        items: flags & FLAG_ITEMS != 0,
         payload,
     };
     match request_problem(&request) {
@@ -300,7 +303,9 @@ fn put_open(out: &mut BytesMut, flow: FlowId, request: &OpenRequest) {
     out.put_u8(OPEN);
     put_varint(out, flow.0);
     let keep = u8::from(request.keep_client_address) * FLAG_KEEP_CLIENT_ADDRESS;
-    out.put_u8(keep | correction_bits(request.correction) | payload_bits(request.payload));
+    let items = u8::from(request.items) * FLAG_ITEMS;
+    let payload = payload_bits(request.payload);
+    out.put_u8(keep | correction_bits(request.correction) | payload | items);
     out.put_u8(class_byte(request.class));
     out.put_u8(request.dscp);
     put_address(out, request.client);

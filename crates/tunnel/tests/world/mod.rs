@@ -48,6 +48,7 @@ pub fn request_as(class: Class) -> OpenRequest {
         class,
         dscp: 10,
         correction: Correction::Auto,
+        items: false,
         payload: Payload::Plain,
     }
 }

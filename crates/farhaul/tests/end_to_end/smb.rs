@@ -1,0 +1,209 @@
+//! A real file server and real clients over a long link: read ahead, and never a byte that a direct client could not
+//! have seen.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use farhaul_lab::Side;
+use farhaul_lab::demo::servers::{Folders, SHARE, start_files};
+use farhaul_lab::topology::SERVER;
+use rustix::process::Signal;
+
+use crate::apps::content;
+use crate::world::{HANG, World, until};
+
+const LINK: &str = "rate 50mbit delay 50ms queue 100ms";
+/// Slow enough for others to do something in the middle of a file.
+const SLOW: &str = "rate 10mbit delay 50ms queue 100ms";
+const RESUME: &str = "[tunnel]\nresume_max = '5s'";
+/// Everybody may write, as the folder's owner.
+const WRITABLE: &str = "read only = no\nforce user = root";
+const FILE_BYTES: usize = 3_200_000;
+/// What smbget asks for at once.
+const BLOCK_BYTES: usize = 64_000;
+
+struct Site {
+    world: World,
+    folders: Folders,
+}
+
+impl Site {
+    fn up(link: &str, test: &str, config: &str) -> Self {
+        let mut world = World::over(Some(link), test, config, config);
+        let folders = start_files(&mut world.lab, WRITABLE).unwrap();
+        Self { world, folders }
+    }
+
+    fn offer(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.folders.offered.join(name), bytes).unwrap();
+    }
+
+    fn fetched(&self, name: &str) -> Vec<u8> {
+        fs::read(self.folders.fetched.join(name)).unwrap_or_default()
+    }
+
+    /// A client that asks for a block, waits, and asks for the next.
+    fn smbget(&self, name: &str) -> Command {
+        // It does not write over a file.
+        let _ = fs::remove_file(self.folders.fetched.join(name));
+        let mut command = self.world.lab.client().unwrap().command("smbget");
+        command.env("SMB_CONF_PATH", &self.folders.smb_client_config);
+        command.args(["--guest", "--nonprompt", "--quiet"]);
+        command.args(["--blocksize", &BLOCK_BYTES.to_string(), "--outputfile"]);
+        command.arg(self.folders.fetched.join(name));
+        command.arg(format!("smb://{SERVER}/{SHARE}/{name}"));
+        command
+    }
+
+    /// `words` are smbclient's own, after the share; `{fetched}` in them is the folder to fetch into.
+    fn smbclient(&self, role: &str, words: &[&str]) -> Command {
+        let mut command = self.world.lab.namespace(role).unwrap().command("smbclient");
+        command.arg(format!("//{SERVER}/{SHARE}")).arg("-s");
+        command.arg(&self.folders.smb_client_config);
+        command.args(["-t", &HANG.as_secs().to_string()]);
+        let folder = self.folders.fetched.display().to_string();
+        command.args(words.iter().map(|word| word.replace("{fetched}", &folder)));
+        command
+    }
+
+    fn get(&self, name: &str) -> Vec<u8> {
+        let script = format!("get {name} {{fetched}}/{name}");
+        done(&mut self.smbclient("client", &["-N", "-c", &script]));
+        self.fetched(name)
+    }
+
+    /// A client at the server's site writes.
+    fn put(&self, name: &str, bytes: &[u8]) {
+        let source = self.folders.fetched.join("to-put");
+        fs::write(&source, bytes).unwrap();
+        let script = format!("put {{fetched}}/to-put {name}");
+        done(&mut self.smbclient("server", &["-N", "-c", &script]));
+    }
+
+    fn counted(&self, side: Side, what: &str) -> u64 {
+        let name = format!("farhaul_peer_optimiser_{what}_total");
+        self.world.metric(side, &name)
+    }
+}
+
+fn done(command: &mut Command) -> Output {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    output
+}
+
+#[test]
+fn a_file_is_read_ahead_of_a_client_that_waits_for_every_block() {
+    let site = Site::up(LINK, "smbahead", "");
+    let bytes = content(1, FILE_BYTES);
+    site.offer("a.bin", &bytes);
+    done(&mut site.smbget("a.bin"));
+    assert!(site.fetched("a.bin") == bytes, "not the file");
+    let blocks = FILE_BYTES / BLOCK_BYTES;
+    // The client waits for every block; each that is answered here is a round trip of the link less.
+    assert!(site.counted(Side::A, "reads_answered") as usize > blocks * 8 / 10);
+    assert!(site.counted(Side::B, "ahead_bytes") as usize > FILE_BYTES * 8 / 10);
+    assert_eq!(site.counted(Side::B, "wasted_bytes"), 0);
+    assert_eq!(
+        site.world.metric(Side::A, "farhaul_flows_recognised_total"),
+        1
+    );
+    // One that asks for megabytes.
+    assert!(site.get("a.bin") == bytes, "not the file");
+}
+
+#[test]
+fn a_rule_leaves_smb_as_it_is() {
+    let rule = "[[rule]]\nmatch = { port = [445] }\noptimise = 'opaque'";
+    let site = Site::up(LINK, "smbopaque", rule);
+    let bytes = content(2, 1_000_000);
+    site.offer("a.bin", &bytes);
+    assert!(site.get("a.bin") == bytes, "not the file");
+    assert_eq!(
+        site.world.metric(Side::A, "farhaul_flows_recognised_total"),
+        0
+    );
+    assert_eq!(site.counted(Side::B, "ahead_bytes"), 0);
+}
+
+#[test]
+fn a_session_that_signs_passes_as_it_is_and_says_why() {
+    let site = Site::up(LINK, "smbsigned", "");
+    let bytes = content(3, 1_000_000);
+    site.offer("a.bin", &bytes);
+    let mut add = Command::new("smbpasswd");
+    add.arg("-c")
+        .arg(&site.folders.smb_server_config)
+        .args(["-s", "-a", "root"]);
+    let mut adding = add
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let typed = std::io::Write::write_all(&mut adding.stdin.take().unwrap(), b"secret\nsecret\n");
+    typed.unwrap();
+    assert!(adding.wait().unwrap().success());
+    let script = "get a.bin {fetched}/a.bin";
+    done(&mut site.smbclient("client", &["-U", "root%secret", "-c", script]));
+    assert!(site.fetched("a.bin") == bytes, "not the file");
+    let metrics = site.world.metrics(Side::A);
+    let counted = "farhaul_flows_not_optimised_total{peer=\"gwb\",reason=\"smb-signed\"} 1";
+    assert!(metrics.contains(counted), "{metrics}");
+    assert_eq!(site.counted(Side::B, "ahead_bytes"), 0);
+}
+
+/// Old bytes, then new ones, each in its place: a reader that was overtaken by a writer.
+fn is_overtaken(read: &[u8], old: &[u8], new: &[u8]) -> bool {
+    let same = read
+        .iter()
+        .zip(old)
+        .take_while(|(seen, old)| seen == old)
+        .count();
+    // Blocks already read stay old; what the reader asked for later is new.
+    read.get(same..) == new.get(same..read.len())
+}
+
+#[test]
+fn what_others_write_is_seen() {
+    let site = Site::up(SLOW, "smbwritten", "");
+    let (old, new) = (content(4, FILE_BYTES), content(5, FILE_BYTES));
+    site.offer("a.bin", &old);
+    assert!(site.get("a.bin") == old, "not the old file");
+    site.put("a.bin", &new);
+    assert!(site.get("a.bin") == new, "not the new file");
+    // And while it is read.
+    site.put("a.bin", &old);
+    let mut reading = site.smbget("a.bin").stdin(Stdio::null()).spawn().unwrap();
+    until("a part of the file", || {
+        site.fetched("a.bin").len() > 3 * BLOCK_BYTES
+    });
+    let start = Instant::now();
+    site.put("a.bin", &new);
+    // The server waits 35 s for an oplock that is not given back.
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        start.elapsed()
+    );
+    reading.wait().unwrap();
+    let read = site.fetched("a.bin");
+    assert!(is_overtaken(&read, &old, &new), "neither old nor new bytes");
+    assert!(site.counted(Side::B, "breaks") > 0);
+    assert!(site.get("a.bin") == new, "not the new file");
+}
+
+#[test]
+fn a_far_gateway_killed_in_mid_file_gives_no_wrong_byte() {
+    let mut site = Site::up(SLOW, "smbkill", RESUME);
+    let bytes = content(6, FILE_BYTES);
+    site.offer("a.bin", &bytes);
+    let mut reading = site.smbget("a.bin").stdin(Stdio::null()).spawn().unwrap();
+    until("a part of the file", || {
+        site.fetched("a.bin").len() > 10 * BLOCK_BYTES
+    });
+    site.world.signal(Side::B, Signal::KILL);
+    reading.wait().unwrap();
+    let read = site.fetched("a.bin");
+    assert!(bytes.starts_with(&read), "wrong bytes");
+}

@@ -1,0 +1,318 @@
+//! A flow with an optimiser: what its half wants done, done.
+//!
+//! ```text
+//! application TCP ── outbound ──┐        ┌── out ── flow
+//!                               │  Half  │
+//! application TCP ── delivery ──┘        └── intake ── flow
+//! ```
+//! The half is one machine between both directions: what arrives from either side can be answered to the same side. So
+//! what it wants written waits in two queues. A side is read only while the queue to the other side is short; what
+//! a half answers by itself is bounded by what it was asked.
+
+use std::collections::VecDeque;
+use std::net::Shutdown;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use farhaul_optimise::{Event as HalfEvent, Half, Output, Settings};
+use farhaul_tunnel::ResetCode;
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use crate::event::{Event, Reason};
+use crate::events::Events;
+use crate::flow::{Facing, Failure, application, read, write};
+use crate::flow_table::FlowRecord;
+use crate::lock::lock;
+use crate::reduction::{Inbound, Outbound};
+use crate::session::{FlowHandle, Session};
+
+/// While the link's rate is not known, bytes per second: reading ahead begins small and grows.
+const RATE_BYTES_S_ASSUMED: u64 = 1_250_000;
+/// More of the peer's bytes are not taken while so many wait for the application.
+const LOCAL_BYTES_MAX: usize = 256 << 10;
+/// How often the half is told what is known of the link.
+const LINK_NEWS: Duration = Duration::from_millis(100);
+/// How often a half that waits is asked again while the peer is silent.
+const SILENCE_LOOK: Duration = Duration::from_millis(250);
+
+/// One flow's optimiser.
+pub struct Optimising<'a> {
+    flow: &'a FlowHandle,
+    record: &'a FlowRecord,
+    events: &'a Events,
+    started: Instant,
+    shared: Mutex<Shared>,
+    /// Something is to be sent to the peer.
+    for_peer: Notify,
+    /// Something is to be written to the application.
+    for_local: Notify,
+    /// What was to be written has been.
+    has_room: Notify,
+}
+
+struct Shared {
+    half: Half,
+    peer: VecDeque<Bytes>,
+    local: VecDeque<Bytes>,
+    local_bytes: usize,
+    has_peer_ended: bool,
+    has_local_ended: bool,
+    is_cut: bool,
+    wake_ns: Option<u64>,
+    link_told: Instant,
+}
+
+impl<'a> Optimising<'a> {
+    /// For a flow that carries items.
+    pub fn new(
+        flow: &'a FlowHandle,
+        facing: Facing,
+        record: &'a FlowRecord,
+        events: &'a Events,
+    ) -> Self {
+        let (rate_bytes_s, rtt_ns) = link(flow.session());
+        let settings = Settings::of_link(rate_bytes_s, rtt_ns);
+        let half = match facing {
+            Facing::Client => Half::near(settings),
+            Facing::Server => Half::far(settings),
+        };
+        let started = Instant::now();
+        let shared = Shared {
+            half,
+            peer: VecDeque::new(),
+            local: VecDeque::new(),
+            local_bytes: 0,
+            has_peer_ended: false,
+            has_local_ended: false,
+            is_cut: false,
+            wake_ns: None,
+            link_told: started,
+        };
+        Self {
+            flow,
+            record,
+            events,
+            started,
+            shared: Mutex::new(shared),
+            for_peer: Notify::new(),
+            for_local: Notify::new(),
+            has_room: Notify::new(),
+        }
+    }
+
+    /// Moves bytes both ways until both directions have ended or one has failed.
+    pub async fn carry(
+        &self,
+        app: &TcpStream,
+        leftover: Bytes,
+        out: Outbound,
+        back: Inbound,
+    ) -> Result<Outbound, Failure> {
+        self.handle(|half, now_ns| {
+            if !leftover.is_empty() {
+                self.record.sent(leftover.len());
+                half.handle_local(now_ns, leftover);
+            }
+        });
+        let (out, (), ()) = tokio::try_join!(
+            self.outbound(app, out),
+            self.intake(back),
+            self.delivery(app),
+        )?;
+        Ok(out)
+    }
+
+    async fn outbound(&self, app: &TcpStream, mut out: Outbound) -> Result<Outbound, Failure> {
+        let mut is_open = true;
+        loop {
+            while let Some(batch) = self.take_for_peer(out.batch_bytes(self.flow, usize::MAX)) {
+                out.send(self.flow, batch).await.map_err(Failure::Flow)?;
+            }
+            let (has_ended, wake) = self.look()?;
+            if has_ended {
+                break;
+            }
+            tokio::select! {
+                () = self.for_peer.notified() => {}
+                () = tokio::time::sleep_until(wake.into()) => {
+                    self.handle(|half, now_ns| half.handle_timeout(now_ns));
+                }
+                bytes = self.next(app, &out), if is_open => {
+                    let bytes = bytes?;
+                    is_open = !bytes.is_empty();
+                    self.record.sent(bytes.len());
+                    self.handle(|half, now_ns| match bytes.is_empty() {
+                        true => half.handle_local_end(),
+                        false => half.handle_local(now_ns, bytes),
+                    });
+                }
+            }
+        }
+        self.flow.finish();
+        Ok(out)
+    }
+
+    /// The application's next bytes, when the flow has room for them.
+    async fn next(&self, app: &TcpStream, out: &Outbound) -> Result<Bytes, Failure> {
+        let room_bytes = self.flow.room().await.map_err(Failure::Flow)?;
+        let batch_bytes = out.batch_bytes(self.flow, room_bytes);
+        read(app, batch_bytes).await.map_err(application)
+    }
+
+    async fn intake(&self, mut back: Inbound) -> Result<(), Failure> {
+        loop {
+            while lock(&self.shared).local_bytes > LOCAL_BYTES_MAX {
+                self.has_room.notified().await;
+            }
+            let Some(bytes) = back.next(self.flow).await.map_err(Failure::Flow)? else {
+                self.handle(|half, _| half.handle_peer_end());
+                return Ok(());
+            };
+            self.handle(|half, now_ns| half.handle_peer(now_ns, bytes));
+        }
+    }
+
+    async fn delivery(&self, app: &TcpStream) -> Result<(), Failure> {
+        loop {
+            while let Some(bytes) = self.take_for_local() {
+                self.record.received(bytes.len());
+                write(app, bytes).await?;
+                self.has_room.notify_one();
+            }
+            if self.is_written()? {
+                let socket = SockRef::from(app);
+                return socket.shutdown(Shutdown::Write).map_err(application);
+            }
+            self.for_local.notified().await;
+        }
+    }
+
+    /// Lets the half do one thing, then puts what it wants done where it is done.
+    fn handle(&self, operation: impl FnOnce(&mut Half, u64)) {
+        let mut shared = lock(&self.shared);
+        let now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if shared.link_told.elapsed() >= LINK_NEWS {
+            shared.link_told = Instant::now();
+            let (rate_bytes_s, rtt_ns) = link(self.flow.session());
+            shared.half.handle_link(rate_bytes_s, rtt_ns);
+        }
+        shared.half.handle_hearing(self.flow.session().is_lively());
+        operation(&mut shared.half, now_ns);
+        self.drain(&mut shared);
+        self.record.optimised(shared.half.stats());
+        drop(shared);
+        self.for_peer.notify_one();
+        self.for_local.notify_one();
+    }
+
+    fn drain(&self, shared: &mut Shared) {
+        shared.wake_ns = loop {
+            match shared.half.poll_output() {
+                Output::Peer(bytes) => shared.peer.push_back(bytes),
+                Output::Local(bytes) => {
+                    shared.local_bytes += bytes.len();
+                    shared.local.push_back(bytes);
+                }
+                Output::PeerEnd => shared.has_peer_ended = true,
+                Output::LocalEnd => shared.has_local_ended = true,
+                Output::Cut(_) => shared.is_cut = true,
+                Output::Event(event) => self.tell(event),
+                Output::Timeout(at_ns) => break Some(at_ns),
+                Output::Idle => break None,
+            }
+        };
+    }
+
+    fn tell(&self, event: HalfEvent) {
+        let info = &self.record.info;
+        match event {
+            HalfEvent::Recognised(protocol) => {
+                self.record.recognised(protocol);
+                self.events.emit(Event::Recognised {
+                    flow: self.record.id,
+                    peer: info.peer.clone(),
+                    protocol: protocol.name(),
+                });
+            }
+            HalfEvent::GaveUp(reason) => {
+                self.record.gave_up(reason);
+                // One of the two tells; of what nobody could optimise nobody wants to hear.
+                if info.facing == Facing::Client && Reason::of_optimiser(reason).is_some() {
+                    self.events.emit(Event::NotOptimised {
+                        flow: self.record.id,
+                        peer: info.peer.clone(),
+                        reason: reason.code(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether the application has been given everything there will be.
+    fn is_written(&self) -> Result<bool, Failure> {
+        let shared = lock(&self.shared);
+        match shared.is_cut {
+            true => Err(Failure::Flow(ResetCode::Protocol)),
+            false => Ok(shared.has_local_ended && shared.local.is_empty()),
+        }
+    }
+
+    /// Whether the peer has been sent everything there will be, and when to look again.
+    fn look(&self) -> Result<(bool, Instant), Failure> {
+        let shared = lock(&self.shared);
+        if shared.is_cut {
+            return Err(Failure::Flow(ResetCode::Protocol));
+        }
+        let has_ended = shared.has_peer_ended && shared.peer.is_empty();
+        // Only what was recognised can have something that waits.
+        let is_waiting = self.record.optimiser().protocol.is_some();
+        let idle = match is_waiting && !self.flow.session().is_lively() {
+            true => SILENCE_LOOK,
+            false => Duration::from_secs(3600),
+        };
+        let due = shared
+            .wake_ns
+            .map(|at_ns| self.started + Duration::from_nanos(at_ns));
+        let later = Instant::now() + idle;
+        Ok((has_ended, due.map_or(later, |due| due.min(later))))
+    }
+
+    /// What lies ready for the peer, as one piece of at most so many bytes, or the first as it is.
+    fn take_for_peer(&self, bytes_max: usize) -> Option<Bytes> {
+        let mut shared = lock(&self.shared);
+        let first = shared.peer.pop_front()?;
+        let fits = |bytes: usize, next: Option<&Bytes>| {
+            next.is_some_and(|next| bytes.saturating_add(next.len()) <= bytes_max)
+        };
+        if !fits(first.len(), shared.peer.front()) {
+            return Some(first);
+        }
+        let mut joined = BytesMut::from(&*first);
+        while fits(joined.len(), shared.peer.front()) {
+            if let Some(next) = shared.peer.pop_front() {
+                joined.extend_from_slice(&next);
+            }
+        }
+        Some(joined.freeze())
+    }
+
+    fn take_for_local(&self) -> Option<Bytes> {
+        let mut shared = lock(&self.shared);
+        let bytes = shared.local.pop_front()?;
+        shared.local_bytes -= bytes.len();
+        Some(bytes)
+    }
+}
+
+/// Rate towards the peer in bytes per second, and round trip in nanoseconds.
+fn link(session: &Session) -> (u64, u64) {
+    let rate_bytes_s = match session.rate_bytes_s() {
+        0 => RATE_BYTES_S_ASSUMED,
+        known => known,
+    };
+    let rtt_ns = u64::try_from(session.rtt().as_nanos()).unwrap_or(u64::MAX);
+    (rate_bytes_s, rtt_ns)
+}
