@@ -10,7 +10,7 @@ bench-reduce: ; @scripts/bench-reduce.sh ## what a second version costs on the w
 bench-reduce-live: ; @scripts/bench-reduce-live.sh ## a disk image over two links by HTTP, FTP and CIFS, beside F5's figures (ONLY=text)
 bench-tunnel: ; @scripts/bench-tunnel.sh ## the tunnel over 120 links in virtual time (ONLY=pattern SEEDS=n JOBS=n)
 bench-tunnel-live: ; @scripts/bench-tunnel-live.sh ## the tunnel on real packets beside cubic and BBR (ONLY=text)
-probe:     ; @scripts/probe.sh     ## how often the circuit tester names a planted fault (ONLY=text RUNS=n); goes on where it was stopped
+probe:     ; @scripts/probe.sh     ## how often the circuit tester names a planted fault, and the memo's table of windows (ONLY=text, ONLY=memo, RUNS=n); goes on where it was stopped
 sim:       ; @scripts/sim.sh       ## HTTP over long links, simulated: the Waikato study, reduced (JOBS=n)
 setup:     ; @scripts/setup.sh     ## install the system packages that are missing
 clean:     ; @scripts/clean.sh     ## remove leftover labs, build products and results

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Accuracy of the circuit tester on the emulator: set up, build for speed, run.
+# Accuracy of the circuit tester on the emulator, and the memo's table of
+# windows (ONLY=memo): set up, build for speed, run.
 # Needs root; takes hours at 20 runs. A run that was stopped goes on.
 set -eu
 cd "$(dirname "$0")/.."

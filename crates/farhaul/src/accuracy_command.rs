@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
+use farhaul_lab::measurement::Row;
+use farhaul_lab::probe::accuracy::memo::{self, MemoOptions};
 use farhaul_lab::probe::accuracy::plant::Plant;
 use farhaul_lab::probe::accuracy::{self, AccuracyOptions, Run};
 use farhaul_lab::require_root;
@@ -15,12 +17,12 @@ use crate::print;
 /// `farhaul lab probe`.
 #[derive(Debug, Args)]
 pub(crate) struct AccuracyCommand {
-    /// Only plants whose name contains this.
+    /// Only plants whose name contains this; `memo` is the memo's table.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Runs of each plant.
+    /// Runs of each plant, and of each window of the memo's table.
     #[arg(long, value_name = "N", default_value_t = 20)]
-    runs: u64,
+    runs: u32,
     /// Base of all random draws.
     #[arg(long, value_name = "N", default_value_t = 2012)]
     seed: u64,
@@ -39,14 +41,15 @@ impl AccuracyCommand {
         let is_wanted = |plant: &Plant| plant.name().contains(&self.only);
         let options = AccuracyOptions {
             plants: Plant::ALL.into_iter().filter(is_wanted).collect(),
-            runs: self.runs,
+            runs: self.runs.into(),
             seed: self.seed,
-            lab: self.name,
-            program,
+            lab: self.name.clone(),
+            program: program.clone(),
             runs_file: self.out.join("probe-runs.jsonl"),
-            stop,
+            stop: Arc::clone(&stop),
         };
-        if options.plants.is_empty() {
+        let has_memo = memo::NAME.contains(&self.only);
+        if options.plants.is_empty() && !has_memo {
             return Err(Failure::usage(format!(
                 "no plant is called `{}`",
                 self.only
@@ -70,13 +73,22 @@ impl AccuracyCommand {
             // Whoever watched may have gone; the runs go on.
             let _ = print::line(&line);
         };
-        let document = accuracy::run(&options, &tell)?;
+        let memo_options = MemoOptions {
+            runs: self.runs,
+            lab: self.name,
+            program,
+            folder: self.out.clone(),
+            stop,
+        };
+        let memo_rows = match has_memo {
+            true => memo::rows(&memo_options, &|line| drop(print::line(line)))?,
+            false => Vec::new(),
+        };
+        let mut document = accuracy::run(&options, &tell)?;
+        document.rows.extend(memo_rows);
         let path = document.write(&self.out)?;
         for row in &document.rows {
-            let value = row
-                .value
-                .map_or_else(|| "-".to_owned(), |value| format!("{:.1} %", value * 100.0));
-            print::line(&format!("{:<28} {:<16} {value}", row.scenario, row.metric))?;
+            print::line(&row_words(row))?;
         }
         print::line(&path.display().to_string())?;
         match document.is_ok() {
@@ -84,4 +96,18 @@ impl AccuracyCommand {
             false => Err(Failure::Reported),
         }
     }
+}
+
+/// Shares as percentages; a failure says why.
+fn row_words(row: &Row) -> String {
+    let value = match (row.value, row.unit.as_str()) {
+        (None, _) => row.error.clone().unwrap_or_else(|| "-".to_owned()),
+        (Some(share), "") => format!("{:.1} %", share * 100.0),
+        (Some(value), unit) => format!("{value:.3} {unit}"),
+    };
+    let name = match row.scenario.starts_with(memo::NAME) {
+        true => format!("{}, {}", row.scenario, row.config),
+        false => row.scenario.clone(),
+    };
+    format!("{name:<40} {:<18} {value}", row.metric)
 }

@@ -1,12 +1,14 @@
 //! How often the verdict is right: faults planted on the emulator, drawn at
-//! random, examined by the real program in namespaces of their own.
+//! random, examined by the real program in namespaces of their own. [`memo`] is
+//! the table of the memo that asked for all this.
 
+pub mod memo;
 pub mod plant;
 mod record;
 mod trouble;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -185,17 +187,10 @@ fn examined(
             .collect();
         namespace.set(&settings)?;
     }
-    let program = options.program.to_string_lossy().into_owned();
-    let process =
-        lab.sandbox_mut()
-            .start("probe-server", &server, &[&program, "probe", "serve"])?;
-    lab.wait_ready("probe-server", "the test server", SERVER_PATIENCE, |lab| {
-        let log = fs::read_to_string(lab.sandbox().log_path("probe-server"));
-        log.is_ok_and(|log| log.contains("listening"))
-    })?;
-    let trouble = Trouble::begin(circuit, &lab, process.pid)?;
+    let server_pid = serving(&mut lab, &options.program)?;
+    let trouble = Trouble::begin(circuit, &lab, server_pid)?;
     let output = client
-        .command(&program)
+        .command(&options.program.to_string_lossy())
         .args(["probe", "diagnose", &SERVER.to_string(), "--json"])
         .output()
         .during(|| "starting the examination".to_owned())?;
@@ -212,6 +207,19 @@ fn examined(
         ns.and_then(serde_json::Value::as_f64).unwrap_or(0.0) / 1e6
     };
     Ok((report, late("forward").max(late("backward"))))
+}
+
+/// Starts the far end in the server's namespace.
+fn serving(lab: &mut Lab, program: &Path) -> Result<i32, LabError> {
+    let (server, program) = (lab.server()?, program.to_string_lossy());
+    let process =
+        lab.sandbox_mut()
+            .start("probe-server", &server, &[&program, "probe", "serve"])?;
+    lab.wait_ready("probe-server", "the test server", SERVER_PATIENCE, |lab| {
+        let log = fs::read_to_string(lab.sandbox().log_path("probe-server"));
+        log.is_ok_and(|log| log.contains("listening"))
+    })?;
+    Ok(process.pid)
 }
 
 /// Each plant's share of right verdicts, among runs whose emulator was on time.

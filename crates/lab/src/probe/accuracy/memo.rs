@@ -1,0 +1,200 @@
+//! The memo's table again: throughput by receive window, on a circuit of its
+//! rate and on a long one, beside what window / round trip predicts; each
+//! circuit is a campaign in which the windows take turns.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::serving;
+use crate::deployment::Lab;
+use crate::error::{During, LabError};
+use crate::measurement::{Op, Row};
+use crate::probe::campaign::summary::Group;
+use crate::probe::campaign::{Campaign, window_name};
+use crate::topology::{LabOptions, SERVER};
+
+/// Name of these rows, for `--only`.
+pub const NAME: &str = "memo";
+/// Name, words of `farhaul link`, rate in Mbit/s.
+const CIRCUITS: [(&str, &str, &str); 2] = [
+    ("1gbit-10ms", "rate 1gbit delay 5ms", "1000"),
+    ("oc3-40ms", "oc3 delay 20ms", "155.52"),
+];
+/// Windows XP's, the two of the memo's Linux host, and none.
+const WINDOWS: &str = "8k,64k,87380,own";
+const WINDOWS_COUNT: u32 = 4;
+const RUN_TIME: &str = "3s";
+/// How far a window's throughput may be from window / round trip.
+const OFF_MAX: f64 = 0.05;
+/// What the memo reached when no window was in the way.
+const UTILISATION_MIN: f64 = 0.8;
+
+/// What to do.
+#[derive(Debug, Clone)]
+pub struct MemoOptions {
+    /// Runs of each window.
+    pub runs: u32,
+    /// Name of the labs.
+    pub lab: String,
+    /// This very program.
+    pub program: PathBuf,
+    /// Where the campaigns' files and pages go; what is there is not done again.
+    pub folder: PathBuf,
+    /// Set to end it.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Does what is missing of all circuits, and tells of each. A circuit that
+/// failed is a row.
+pub fn rows(options: &MemoOptions, tell: &dyn Fn(&str)) -> Result<Vec<Row>, LabError> {
+    let mut rows = Vec::new();
+    for (name, words, rate_mbit) in CIRCUITS {
+        tell(&format!("{NAME} [{words}] windows {WINDOWS}"));
+        let scenario = format!("{NAME} {name}");
+        let outcome = campaign(options, name, words, rate_mbit);
+        if options.stop.load(Ordering::Relaxed) {
+            return Err(LabError::Interrupted);
+        }
+        match outcome {
+            Ok(campaign) => rows.extend(rows_of(&scenario, &campaign)),
+            Err(error) => rows.push(Row::failed(
+                &scenario,
+                "probe",
+                "throughput",
+                "Mbit/s",
+                error.to_string(),
+            )),
+        }
+    }
+    Ok(rows)
+}
+
+fn campaign(
+    options: &MemoOptions,
+    name: &str,
+    words: &str,
+    rate_mbit: &str,
+) -> Result<Campaign, LabError> {
+    std::fs::create_dir_all(&options.folder)
+        .during(|| format!("making {}", options.folder.display()))?;
+    let lab_options = LabOptions::new(&options.lab, &options.program).with_link(words);
+    let mut lab = Lab::up(&lab_options)?;
+    lab.interrupt_by(Arc::clone(&options.stop));
+    serving(&mut lab, &options.program)?;
+    let runs = options.runs.saturating_mul(WINDOWS_COUNT).to_string();
+    let output = lab
+        .client()?
+        .command(&options.program.to_string_lossy())
+        .args(["probe", "campaign", &SERVER.to_string(), "--json"])
+        .args(["--runs", &runs, "--for", RUN_TIME, "--windows", WINDOWS])
+        .args(["--circuit", rate_mbit, "--file"])
+        .arg(options.folder.join(format!("probe-{NAME}-{name}.jsonl")))
+        .output()
+        .during(|| "starting a campaign".to_owned())?;
+    let invalid = |why: String| LabError::Invalid {
+        what: "the document of a campaign".to_owned(),
+        why,
+    };
+    let campaign: Campaign = serde_json::from_slice(&output.stdout).map_err(|error| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        invalid(format!("{error}: {said}"))
+    })?;
+    match &campaign.error {
+        None => Ok(campaign),
+        Some(trouble) => Err(invalid(trouble.text.clone())),
+    }
+}
+
+/// Throughput of each window, and how far it is off; of no window the
+/// utilisation.
+fn rows_of(scenario: &str, campaign: &Campaign) -> Vec<Row> {
+    campaign
+        .groups
+        .iter()
+        .flat_map(|group| group_rows(scenario, group))
+        .collect()
+}
+
+fn group_rows(scenario: &str, group: &Group) -> Vec<Row> {
+    let config = format!("window {}", window_name(group.window_bytes));
+    let Some(rates) = group.bit_per_s else {
+        return vec![Row::failed(
+            scenario,
+            &config,
+            "throughput",
+            "Mbit/s",
+            "no run reached a rate",
+        )];
+    };
+    let of = |metric: &str, unit: &str, value: f64| {
+        Row::of(scenario, &config, metric, unit, value).detail("failed_runs", group.failed)
+    };
+    let mut throughput = of("throughput", "Mbit/s", rates.median / 1e6);
+    (throughput.n, throughput.min, throughput.max) = (
+        Some(group.runs.into()),
+        Some(rates.min / 1e6),
+        Some(rates.max / 1e6),
+    );
+    let judged = match (group.window_bytes, group.window_rate_bit_per_s) {
+        (Some(_), Some(predicted)) => {
+            throughput = throughput.limit(predicted / 1e6);
+            let off = (rates.median / predicted - 1.0).abs();
+            of("off window / RTT", "", off).target(Op::AtMost, OFF_MAX)
+        }
+        (Some(_), None) => of("off window / RTT", "", f64::NAN).target(Op::AtMost, OFF_MAX),
+        (None, _) => {
+            let percent = group.utilisation.as_ref().map(|all| all.percent.median);
+            let share = percent.map_or(f64::NAN, |percent| percent / 100.0);
+            of("utilisation", "", share).target(Op::AtLeast, UTILISATION_MIN)
+        }
+    };
+    vec![throughput, judged]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::campaign::Line;
+    use crate::probe::campaign::summary::Summary;
+    use crate::probe::campaign::tests::{good, start};
+
+    #[test]
+    fn windows_are_held_against_their_prediction_and_none_against_the_circuit() {
+        let start = start(&[Some(65_536), Some(8192), None], 6);
+        let mut summary = Summary::new(start.clone());
+        // 64 KB in 10 ms are 52.4 Mbit/s.
+        for (run, rate) in [(1, 51_000_000), (2, 40_000_000), (3, 900_000_000)] {
+            summary.take(&Line::Run(good(run, &start.subject, rate)));
+        }
+        let rows = rows_of("memo x", &summary.campaign());
+        let judged: Vec<_> = rows
+            .iter()
+            .map(|row| (row.metric.as_str(), row.ok))
+            .collect();
+        assert_eq!(
+            judged,
+            [
+                ("throughput", None),
+                ("off window / RTT", Some(true)),
+                ("throughput", None),
+                ("off window / RTT", Some(false)),
+                ("throughput", None),
+                ("utilisation", Some(true)),
+            ]
+        );
+        assert_eq!(rows[4].config, "window hosts' own");
+        assert!((rows[0].limit.unwrap() - 52.428_8).abs() < 1e-6);
+        let none = rows_of("memo x", &Summary::new(start).campaign());
+        assert!(none.iter().all(|row| row.ok == Some(false)) && none.len() == 3);
+    }
+
+    #[test]
+    fn its_circuits_are_circuits() {
+        for (_, words, rate_mbit) in CIRCUITS {
+            assert!(farhaul_link::LinkProfile::parse(words).is_ok(), "{words}");
+            assert!(rate_mbit.parse::<f64>().is_ok());
+        }
+        assert_eq!(WINDOWS.split(',').count() as u32, WINDOWS_COUNT);
+    }
+}
