@@ -195,7 +195,7 @@ impl Gateway {
             },
             since_s: peer.since().as_secs(),
             address: current
-                .and_then(|(session, _)| session.address())
+                .and_then(|(session, _)| session.shown_address())
                 .map(|address| address.to_string())
                 .or(config.address.map(|address| address.to_string()))
                 .unwrap_or_default(),

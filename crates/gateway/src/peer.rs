@@ -208,7 +208,7 @@ impl Peer {
         self.state.store(now as u8, Ordering::Relaxed);
         *lock(&self.since) = Instant::now();
         match tunnel {
-            Some(session) => session.address().map(Change::Up),
+            Some(session) => session.shown_address().map(Change::Up),
             None if now == State::Draining => Some(Change::Draining),
             None => {
                 let end = lock(&self.last_end).take();

@@ -19,6 +19,7 @@ mod interception;
 mod kills;
 mod long_link;
 mod moments;
+mod moved;
 mod operation;
 mod outage;
 mod reduction;

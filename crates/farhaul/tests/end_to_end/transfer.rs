@@ -15,6 +15,8 @@ use crate::world::{HANG, World, until, v4};
 /// Between two blocks, so that a transfer leaves the processors to others.
 const PACE: Duration = Duration::from_millis(5);
 const BLOCK_BYTES: usize = 64 << 10;
+/// Turns a hang into an error; longer than any outage.
+const STALL: Duration = HANG.saturating_mul(3);
 
 /// Which way it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +60,10 @@ impl Transfer {
         let stream = world.connect(v4(port));
         let client = stream.try_clone().unwrap();
         let server = incoming.recv_timeout(HANG).unwrap();
+        for stream in [&client, &server] {
+            stream.set_read_timeout(Some(STALL)).unwrap();
+            stream.set_write_timeout(Some(STALL)).unwrap();
+        }
         let (from, to) = match way {
             Way::Down => (server, client),
             Way::Up => (client, server),

@@ -32,6 +32,8 @@ pub struct Flight {
     reserved_ppm: AtomicU32,
     /// Count of `sent_bytes` at which the waiter is woken.
     wake_at_bytes: AtomicU64,
+    /// Count of `sent_bytes` up to which a full window holds nothing back.
+    lent_until_bytes: AtomicU64,
     is_narrow: AtomicBool,
     moved: Notify,
 }
@@ -46,6 +48,7 @@ impl Default for Flight {
             pacing_bytes_s: AtomicU64::new(0),
             reserved_ppm: AtomicU32::new(0),
             wake_at_bytes: AtomicU64::new(u64::MAX),
+            lent_until_bytes: AtomicU64::new(0),
             is_narrow: AtomicBool::new(false),
             moved: Notify::new(),
         }
@@ -108,6 +111,26 @@ impl Flight {
     pub fn reserve(&self, share: f64) {
         let ppm = (share.clamp(0.0, 0.5) * 1e6) as u32;
         self.reserved_ppm.store(ppm, Ordering::Relaxed);
+    }
+
+    /// So many bytes may be sent although the window is full.
+    ///
+    /// What a link that was cut has swallowed fills the window until something is answered, and a
+    /// stack with a full window sends nothing: no ping that would find the link healed, no
+    /// acknowledgement, and no answer to a peer that asks whether the path to a new address is
+    /// ours (RFC 9000 section 8.2). Only its retransmission timer is left, and that has backed off.
+    pub fn lend(&self, bytes: u64) {
+        let until_bytes = self.sent_bytes().saturating_add(bytes);
+        self.lent_until_bytes.store(until_bytes, Ordering::Relaxed);
+    }
+
+    /// The window of a controller that has one of so many bytes, with what is lent.
+    fn window(&self, bytes: u64) -> u64 {
+        let lent_until_bytes = self.lent_until_bytes.load(Ordering::Relaxed);
+        match lent_until_bytes.saturating_sub(self.sent_bytes()) {
+            0 => bytes,
+            lent_bytes => bytes.max(self.in_flight_bytes().saturating_add(lent_bytes)),
+        }
     }
 
     /// What of a rate is left for QUIC.
@@ -264,7 +287,7 @@ impl Controller for Watched {
     }
 
     fn window(&self) -> u64 {
-        self.inner.window()
+        self.flight.window(self.inner.window())
     }
 
     /// Asked by the stack before every packet that is paced.
@@ -327,6 +350,24 @@ mod tests {
         );
         controller.on_packet_lost(9000, 6, now);
         assert_eq!(flight.in_flight_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_lent_is_sent_beyond_a_full_window_once() {
+        let (mut controller, flight) = watched();
+        let (now, window) = (Instant::now(), controller.window());
+        let mut pn = 0;
+        while flight.in_flight_bytes() < window {
+            controller.on_packet_sent(now, 1000, pn);
+            pn += 1;
+        }
+        assert_eq!(controller.window(), window);
+        flight.lend(1500);
+        assert_eq!(controller.window(), flight.in_flight_bytes() + 1500);
+        controller.on_packet_sent(now, 1000, pn);
+        assert_eq!(controller.window(), flight.in_flight_bytes() + 500);
+        controller.on_packet_sent(now, 1000, pn + 1);
+        assert_eq!(controller.window(), window);
     }
 
     #[tokio::test]

@@ -51,6 +51,8 @@ const SPACING_MAX: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Fewer packets without an answer are lost by chance.
 const UNANSWERED_MIN: u64 = 4;
+/// While nothing is answered so much is sent at each look, whatever fills the window: two packets.
+const LENT_BYTES: u64 = 3000;
 /// After so many `keep_alive`s of silence pings are as rare as before.
 const CLOSE_PINGS: u32 = 10;
 
@@ -69,8 +71,11 @@ pub(super) async fn run(session: Arc<Session>) {
     while !session.is_over() {
         tick.tick().await;
         if looks.is_multiple_of(LOOKS) {
-            // A path to another address has another one.
-            flight = Flight::of(&session.connection);
+            let found = Flight::of(&session.connection);
+            if is_another(flight.as_ref(), found.as_ref()) {
+                session.follow_path();
+            }
+            flight = found;
         }
         looks = looks.wrapping_add(1);
         if flight.as_ref().is_some_and(|flight| flight.is_narrow()) {
@@ -82,6 +87,11 @@ pub(super) async fn run(session: Arc<Session>) {
             Some(flight) => answers.look(Instant::now(), Sent::of(flight)),
             None => Duration::ZERO,
         };
+        if unanswered > usual_silence(session.keep_alive)
+            && let Some(flight) = &flight
+        {
+            flight.lend(LENT_BYTES);
+        }
         session
             .silent_ms
             .store(ms(watch.silent.max(unanswered)), Ordering::Relaxed);
@@ -96,6 +106,11 @@ pub(super) async fn run(session: Arc<Session>) {
             let _ = path.ping();
         }
     }
+}
+
+/// A path to another address has a flight of its own.
+fn is_another(known: Option<&Arc<Flight>>, found: Option<&Arc<Flight>>) -> bool {
+    matches!((known, found), (Some(known), Some(found)) if !Arc::ptr_eq(known, found))
 }
 
 fn ms(time: Duration) -> u64 {

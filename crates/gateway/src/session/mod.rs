@@ -120,7 +120,9 @@ pub struct Session {
     /// Peer's name, for events.
     pub peer: String,
     connection: noq::Connection,
-    path: Option<PathHandle>,
+    /// The congestion controller of the path in use, and what it was told.
+    path: Mutex<Option<PathHandle>>,
+    path_settings: PathSettings,
     mux: Mutex<Mux>,
     flows: Mutex<HashMap<FlowId, Arc<FlowState>>>,
     incoming: mpsc::UnboundedSender<Incoming>,
@@ -179,7 +181,8 @@ impl Session {
         }
         let session = Arc::new(Self {
             peer: parts.peer,
-            path,
+            path: Mutex::new(path),
+            path_settings: parts.path,
             connection: parts.connection,
             mux: Mutex::new(mux),
             flows: Mutex::default(),
@@ -423,12 +426,26 @@ impl Session {
 
     /// What the congestion controller has found out about the path.
     pub fn path(&self) -> Option<PathView> {
-        self.path.as_ref()?.view()
+        lock(&self.path).as_ref()?.view()
+    }
+
+    /// The peer is at another address, and the path there has a controller that knows nothing. It
+    /// is told what that of a new tunnel would be (RFC 9959).
+    fn follow_path(&self) {
+        let mut path = lock(&self.path);
+        let memory = path.as_ref().and_then(PathHandle::memory);
+        *path = PathHandle::of(&self.connection);
+        if let Some(path) = &*path {
+            path.configure(PathSettings {
+                remembered: memory.or(self.path_settings.remembered),
+                ..self.path_settings
+            });
+        }
     }
 
     /// What the next tunnel to the same peer should know.
     pub fn path_memory(&self) -> Option<PathMemory> {
-        self.path.as_ref()?.memory()
+        lock(&self.path).as_ref()?.memory()
     }
 
     /// The peer's UDP address at the moment.
@@ -436,6 +453,15 @@ impl Session {
         self.connection
             .path(noq::PathId::ZERO)
             .and_then(|path| path.remote_address().ok())
+    }
+
+    /// The same as people write it: an IPv4 address is none of IPv6.
+    pub fn shown_address(&self) -> Option<std::net::SocketAddr> {
+        let address = self.address()?;
+        Some(std::net::SocketAddr::new(
+            address.ip().to_canonical(),
+            address.port(),
+        ))
     }
 
     fn now_ns(&self) -> u64 {
