@@ -1,13 +1,16 @@
 //! A gateway that dies, stops or comes back, in the middle of transfers.
 
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use farhaul_lab::Side;
 use rustix::process::Signal;
 
-use crate::apps::{Service, assert_echo, content, echo};
+use crate::apps::{Service, assert_echo, content, echo, read_all};
 use crate::transfer::{Transfer, Way};
-use crate::world::{World, until, v4};
+use crate::world::{HANG, World, until, v4};
 
 /// How long flows outlive a silent peer here.
 const RESUME: &str = "[tunnel]\nresume_max = '5s'";
@@ -154,4 +157,68 @@ fn invariant_7_the_far_gateway_hangs_and_goes_on() {
         transfer.wait_moved(1 << 20);
     }
     transfers.into_iter().for_each(Transfer::finish_whole);
+}
+
+/// Sends until it cannot.
+fn flood(mut stream: TcpStream) -> std::io::Result<()> {
+    stream.set_write_timeout(Some(3 * HANG))?;
+    let block = content(1, 1 << 20);
+    loop {
+        stream.write_all(&block)?;
+    }
+}
+
+/// Waits until nothing more is taken from a flow's sender.
+fn wait_full(world: &World, sender: Side, client: &TcpStream) {
+    let client = client.local_addr().unwrap();
+    let mut before = 0;
+    until("the unread flow to come to a halt", || {
+        std::thread::sleep(Duration::from_millis(500));
+        let flow = world.flow_of(sender, client).unwrap();
+        let taken = flow["sent_bytes"].as_u64().unwrap();
+        std::mem::replace(&mut before, taken) == taken && taken > 0
+    });
+}
+
+#[test]
+fn invariant_7_a_full_flow_that_nobody_reads_does_not_outlive_a_restart() {
+    for (test, killed) in [("fullb", Side::B), ("fulla", Side::A)] {
+        let mut world = World::with(test, "", "");
+        let (accepted, incoming) = mpsc::channel();
+        let _down = Service::start(&world.lab.server().unwrap(), 5010, |stream, _| {
+            let _ = flood(stream);
+        });
+        let _up = Service::start(&world.lab.server().unwrap(), 5011, move |stream, _| {
+            let _ = accepted.send(stream);
+        });
+        let mut unread_client = world.connect(v4(5010));
+        let client = world.connect(v4(5011));
+        let mut unread_server = incoming.recv_timeout(HANG).unwrap();
+        let sender = client.try_clone().unwrap();
+        let sender = std::thread::spawn(move || flood(sender));
+        wait_full(&world, Side::B, &unread_client);
+        wait_full(&world, Side::A, &client);
+
+        world.signal(killed, Signal::KILL);
+        until("rules, routes and guard to be gone", || {
+            world.residue(killed).is_empty()
+        });
+        world.lab.gateway_start(killed).unwrap();
+        world.lab.wait_peers_up().unwrap();
+        for side in Side::BOTH {
+            until("both flows to be gone", || {
+                world.status(side)["flows"]["optimised"] == 0
+            });
+        }
+        assert!(sender.join().unwrap().is_err());
+        for stream in [&mut unread_client, &mut unread_server] {
+            let (len, _, result) = read_all(stream);
+            let error = result.expect_err("a clean end");
+            assert_eq!(
+                error.kind(),
+                ErrorKind::ConnectionReset,
+                "{len} bytes: {error}"
+            );
+        }
+    }
 }
