@@ -113,6 +113,8 @@ struct Rest {
 /// Decides how many repairs are sent.
 #[derive(Debug, Clone)]
 pub struct Adaptation {
+    /// None yet: what was lost before, while both sides shook hands, is nobody's business.
+    is_begun: bool,
     last: Observation,
     sent: f64,
     lost: f64,
@@ -135,6 +137,7 @@ pub struct Adaptation {
 impl Default for Adaptation {
     fn default() -> Self {
         Adaptation {
+            is_begun: false,
             last: Observation::default(),
             sent: 0.0,
             lost: 0.0,
@@ -155,6 +158,10 @@ impl Default for Adaptation {
 impl Adaptation {
     /// Takes the counters of now; call it a few times per second.
     pub fn observe(&mut self, now: Observation) {
+        if !std::mem::replace(&mut self.is_begun, true) {
+            (self.last, self.answered_ns) = (now, now.now_ns);
+            return;
+        }
         let was_down = self.is_down(&now);
         let before = std::mem::replace(&mut self.last, now);
         let grown = |now: u64, before: u64| now.saturating_sub(before) as f64;
@@ -454,6 +461,7 @@ mod tests {
     #[test]
     fn one_stray_loss_is_none() {
         let mut adaptation = Adaptation::default();
+        adaptation.observe(Observation::default());
         adaptation.observe(Observation {
             now_ns: 1,
             sent: 100,
@@ -510,6 +518,7 @@ mod tests {
     #[test]
     fn recovered_datagrams_were_lost() {
         let mut adaptation = Adaptation::default();
+        adaptation.observe(Observation::default());
         adaptation.observe(Observation {
             now_ns: 1,
             sent: 1000,
@@ -690,6 +699,20 @@ mod tests {
         cut(&mut adaptation, 3, 500);
         assert!(adaptation.loss() <= loss, "time passes");
         assert_eq!(adaptation.burst(), burst, "nor is it a long run");
+    }
+
+    #[test]
+    fn what_was_lost_before_it_began_is_no_loss() {
+        let mut adaptation = Adaptation::default();
+        adaptation.observe(Observation {
+            now_ns: 1,
+            sent: 18,
+            lost: 5,
+            rtt_ns: 60 * MS,
+            ..Observation::default()
+        });
+        assert_eq!(adaptation.loss(), 0.0);
+        assert!(!adaptation.is_on());
     }
 
     #[test]
