@@ -30,6 +30,9 @@ const LEAP_FIRST_RTT: f64 = 0.05;
 /// After a leap so much less than what arrives is sent for so long, s: what it has queued at most.
 const REST_GAIN: f64 = 0.5;
 const REST_SPAN: f64 = LEAP_SPAN * (LEAP_GAIN - 1.0) / (1.0 - REST_GAIN);
+/// What is slowed and has not waited was dropped by a policer, this part of it or more. If it was
+/// not, few acknowledgements have come in a lump.
+const POLICED_MISSING: f64 = 0.2;
 /// A train that arrives at less than this part of its pace has met the link's rate.
 const LEAP_SLOWED: f64 = 0.8;
 /// Whoever has sent nothing for so long, s, begins anew: what went before measures nothing.
@@ -264,8 +267,8 @@ impl Controller {
         let is_queued = is_full && self.is_queued(sample, corrected);
         let is_jittery = is_jittery(&self.delay);
         let shorts_max = if is_jittery { 8 } else { 3 };
-        let is_short =
-            self.delay.is_jitter_known() && is_full && sample.rate < 0.7 * sample.sent_rate;
+        let is_slow = sample.rate < 0.7 * sample.sent_rate && sample.missing > POLICED_MISSING;
+        let is_short = self.delay.is_jitter_known() && is_full && is_slow;
         let is_max = self.is_at_max();
         let Phase::Climb(climb) = &mut self.phase else {
             return;

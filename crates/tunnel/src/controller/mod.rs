@@ -128,6 +128,8 @@ const SHORT_QUEUE: f64 = 0.022;
 /// A cohort of fewer packets on a path that loses many is easily an accident: the better of two
 /// counts.
 const SMALL_COHORT_PACKETS: f64 = 40.0;
+/// A cohort has as many at least, unless its phase ends.
+const COHORT_PACKETS_MIN: u64 = 20;
 /// A queue is never drained faster than by sending this part of the rate.
 const GAIN_MIN: f64 = 0.5;
 
@@ -438,7 +440,9 @@ impl Controller {
 
     fn learn_rate(&mut self, sample: &Sample, corrected: f64) {
         let known = self.rates.get().unwrap_or(0.0);
-        let is_news = !sample.is_limited || corrected > known;
+        // A probe that became due has cut a cohort short: what is left of it tells nothing.
+        let is_whole = sample.sent_packets >= COHORT_PACKETS_MIN as f64;
+        let is_news = (is_whole && !sample.is_limited) || corrected > known;
         if is_news && !self.is_at_max() {
             let max = self.rate_max().unwrap_or(f64::MAX);
             self.rates.update(corrected.min(max));
@@ -489,18 +493,18 @@ impl Controller {
             {
                 self.enter(Phase::Cruise(now_ns));
             }
-            Phase::Up if is_long(span, 20) => self.enter_down(),
+            Phase::Up if is_long(span, COHORT_PACKETS_MIN) => self.enter_down(),
             Phase::Down if is_long(span, 12) => self.enter(Phase::Cruise(now_ns)),
             Phase::Cruise(since_ns) => {
                 let since_ns = *since_ns;
                 if self.is_probe_due(now_ns, since_ns) {
                     self.enter_up();
-                } else if is_long(span, 20) {
+                } else if is_long(span, COHORT_PACKETS_MIN) {
                     self.cut();
                 }
             }
             Phase::Compete(compete) if compete.is_look_due(now_ns) => self.start_yield(now_ns),
-            Phase::Compete(_) if is_long(span, 20) => self.cut(),
+            Phase::Compete(_) if is_long(span, COHORT_PACKETS_MIN) => self.cut(),
             Phase::Yield(_) => self.advance_yield(now_ns),
             _ => {}
         }
