@@ -67,12 +67,13 @@ impl Keeper {
 
     async fn restore_rules(&mut self) {
         if self.charge.rules.lock().await.install().await.is_ok() {
-            self.charge.counters.rules_restored.add();
             // The new table knows no lease yet.
             self.charge.lease.beat();
+            self.charge.counters.rules_restored.add();
         }
-        // A beat sent before the rules came back would start this again.
         sleep(REPAIR_PAUSE).await;
+        // A beat sent before the rules came back would start this again.
+        self.charge.lease.forget_missing().await;
     }
 }
 

@@ -128,6 +128,11 @@ impl Lease {
         self.0.rules_missing.notified().await;
     }
 
+    /// Forgets what beats have found so far; the next one tells again.
+    pub(super) async fn forget_missing(&self) {
+        let _ = tokio::time::timeout(Duration::ZERO, self.rules_missing()).await;
+    }
+
     /// The guard that beats are told to; not blocking.
     pub(super) fn set_guard(&self, control: Option<UnixStream>) {
         *self.guard() = control;

@@ -37,7 +37,9 @@ pub(super) async fn run(session: Arc<Session>, channels: Arc<Channels>, channel:
         }
         // Nothing new for so long: what is sent now was lost before.
         let before = std::mem::replace(&mut frames, session.held.frames());
-        channel.protect_rest(before == frames && session.held.is_rest());
+        let is_rest = before == frames && session.held.is_rest();
+        let is_suspect = flight.as_ref().is_some_and(|flight| flight.is_suspect());
+        channel.protect_rest(is_rest && !is_suspect);
         while channel.poll_rest(&mut repair) {
             channels.send(remote, &repair).await;
         }
