@@ -78,7 +78,7 @@ fn the_real_client_tests_tcp_with_our_server() {
         ("-t 1 -P 2 --bidir", 4),
         ("-t 1 -w 64k -M 1000 -C reno", 1),
         ("-t 1 -O 1 -R", 1),
-        ("-n 3M", 1),
+        ("-n 300M", 1),
     ] {
         let report = server.client(words);
         assert_eq!(report["error"], Value::Null, "{words}");

@@ -1,7 +1,7 @@
 //! Moves the data of one TCP stream, and counts what iperf3 counts.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -184,7 +184,9 @@ pub(crate) fn send(
         ..course.count(id)
     };
     course.tell(Ended { count, state });
-    // Its close would be taken for trouble by the other end.
+    // As iperf3 does: a reader that waits for a whole block must hear that none comes.
+    let _ = stream.shutdown(Shutdown::Write);
+    // A reset would be taken for trouble by the other end.
     wait_until(|| course.is_stopped());
     // What is still on its way is not waited for.
     let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
