@@ -1,10 +1,11 @@
 # A list of verbs; what each does stands in scripts/VERB.sh. `make` alone explains them.
-.PHONY: help demo test check calibrate bench-kill bench-reduce bench-reduce-live bench-tunnel bench-tunnel-live probe sim setup clean
+.PHONY: help demo test check calibrate bench-cut bench-kill bench-reduce bench-reduce-live bench-tunnel bench-tunnel-live probe sim setup clean
 help:      ; @awk -F'## ' '/^[a-z-]+: /{split($$1, v, ":"); printf "  make %-12s %s\n", v[1], $$NF}' Makefile ## this list
 demo:      ; @scripts/demo.sh      ## real servers and clients across an emulated WAN, without and with gateways (REPEAT=3: medians)
 test:      ; @scripts/test.sh      ## set up, build, run every test; needs root or sudo
 check:     ; @scripts/check.sh     ## format, lints, layering, documentation
 calibrate: ; @scripts/calibrate.sh ## how true the link emulator is, beside the published tables
+bench-cut: ; @scripts/bench-cut.sh ## the link cut for a minute under 50 transfers, also with another address or port afterwards
 bench-kill: ; @scripts/bench-kill.sh ## kill -9 of gateways at many moments of their work on disk; where they fell (KILLS=n)
 bench-reduce: ; @scripts/bench-reduce.sh ## what a second version costs on the wire and in CPU time, beside zstd --patch-from (ONLY=text MEGABYTES=n)
 bench-reduce-live: ; @scripts/bench-reduce-live.sh ## a disk image over two links by HTTP, FTP and CIFS, beside F5's figures (ONLY=text)
