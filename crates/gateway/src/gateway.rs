@@ -283,7 +283,7 @@ impl Gateway {
     }
 
     async fn admit(self: &Arc<Self>, incoming: noq::Incoming) {
-        let address = incoming.remote_address();
+        let address = self.endpoint.aliases.real(incoming.remote_address());
         let rejected = |why: String| Event::PeerRejected { address, why };
         let (connection, key) = match Endpoint::admit(incoming, HANDSHAKE_MAX).await {
             Ok(admitted) => admitted,
@@ -410,7 +410,8 @@ impl Gateway {
         let name = peer.config().name;
         let remote = connection
             .path(noq::PathId::ZERO)
-            .and_then(|path| path.remote_address().ok());
+            .and_then(|path| path.remote_address().ok())
+            .map(|remote| self.endpoint.aliases.real(remote));
         let mark = remote
             .map(|remote| self.endpoint.marking.of(remote))
             .unwrap_or_default();
@@ -427,6 +428,7 @@ impl Gateway {
             mark,
             path: peer.path_settings(remote),
             keep_alive: config.tunnel.keep_alive,
+            aliases: (side == Side::Acceptor).then(|| self.endpoint.aliases.clone()),
         });
         let negotiated = tokio::select! {
             greeting = session.greeted() => greeting,

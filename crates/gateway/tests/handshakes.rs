@@ -104,6 +104,7 @@ fn session(connection: noq::Connection, versions: VersionRange) -> Arc<Session> 
         mark: Arc::default(),
         path: farhaul_tunnel::PathSettings::default(),
         keep_alive: Duration::from_millis(700),
+        aliases: None,
     };
     Session::start(parts).0
 }

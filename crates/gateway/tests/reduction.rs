@@ -71,6 +71,7 @@ impl Site {
             mark: Arc::default(),
             path: PathSettings::default(),
             keep_alive: config().keep_alive,
+            aliases: None,
         });
         End { session, incoming }
     }

@@ -55,6 +55,7 @@ fn start(connection: noq::Connection, side: Side, instance: u128, endpoint: Endp
         mark: Arc::default(),
         path: farhaul_tunnel::PathSettings::default(),
         keep_alive: tunnel_config().keep_alive,
+        aliases: None,
     });
     End {
         endpoint,

@@ -125,6 +125,39 @@ fn invariant_7_flows_survive_a_cut_after_which_a_translator_gives_another_port()
     survives("translated", new_port);
 }
 
+/// What the far gateway sends to see whether the near one is where it seems to be is lost for longer
+/// than it waits for an answer.
+#[test]
+fn a_new_port_whose_proof_is_lost_is_proved_later() {
+    let world = World::over(Some("rate 50mbit delay 20ms"), "unproved", "", "");
+    let _service = Service::start(&world.lab.server().unwrap(), 4300, echo);
+    let mut idle = world.connect(v4(4300));
+    assert_echo(&mut idle, &content(1, 1000));
+    let down = Transfer::start(&world, 4301, Way::Down);
+    let far = world.gateway(Side::B);
+    for rule in [
+        "add table ip swallow",
+        "add chain ip swallow out { type filter hook postrouting priority 200; }",
+        "add rule ip swallow out oifname wan0 udp dport 1999 drop",
+    ] {
+        far.exec(&["nft", rule]).unwrap();
+    }
+    let expected = new_port(&world);
+    until("the peer to be seen at its new address", || {
+        seen_at(&world) == expected
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    far.exec(&["nft", "delete table ip swallow"]).unwrap();
+    let healed = Instant::now();
+    assert_echo(&mut idle, &content(2, 200_000));
+    down.wait_moved(256 << 10);
+    eprintln!("{:?} after the proof could pass", healed.elapsed());
+    down.finish_whole();
+    world.wait_peer(Side::B, "up");
+    assert_echo(&mut idle, &content(3, 2_000_000));
+    eprintln!("{:?} after the proof could pass", healed.elapsed());
+}
+
 #[test]
 fn what_was_told_of_the_link_holds_for_another_address_too() {
     let told = "[[peer]]\nlink = 'rate 16mbit'";

@@ -1,6 +1,7 @@
 //! The QUIC endpoint that carries tunnels: pinned keys, silent towards
 //! strangers, path MTU probed upwards from 1200.
 
+pub mod alias;
 pub mod controller;
 pub mod fec;
 pub mod flight;
@@ -17,6 +18,7 @@ use noq::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TokioRuntime, Transpo
 use ring::hmac;
 use thiserror::Error;
 
+use self::alias::{AliasSocket, Aliases};
 use self::controller::ModelFactory;
 use self::fec::{Channels, FecSocket};
 use self::flight::WatchedFactory;
@@ -85,6 +87,8 @@ pub struct Endpoint {
     pub turned: Arc<Turned>,
     /// Error correction, by tunnel.
     pub channels: Arc<Channels>,
+    /// By which names the stack knows peers that have moved.
+    pub aliases: Arc<Aliases>,
 }
 
 impl Endpoint {
@@ -135,6 +139,8 @@ impl Endpoint {
         let socket = TunnelSocket::new(carrier, doorkeeper, marking.clone(), turned.clone());
         let channels = Arc::new(Channels::default());
         let socket = FecSocket::new(Box::new(socket), channels.clone(), turned.clone());
+        let aliases = Arc::new(Aliases::default());
+        let socket = AliasSocket::new(Box::new(socket), aliases.clone());
         let inner = noq::Endpoint::new_with_abstract_socket(
             endpoint_config,
             Some(server),
@@ -153,6 +159,7 @@ impl Endpoint {
             marking,
             turned,
             channels,
+            aliases,
         })
     }
 
@@ -163,6 +170,7 @@ impl Endpoint {
         peer: PublicKey,
         timeout: Duration,
     ) -> Result<noq::Connection, EndpointError> {
+        self.aliases.dialled(address);
         let knock = Knock::new(&peer);
         let mut client = noq::ClientConfig::new(Arc::new(tls::client(&self.key, peer)?));
         client.transport_config(self.transport.clone());

@@ -30,13 +30,16 @@
 //! Where round trips exceed 0.9 s `tunnel.dead_after` should be longer than
 //! its default by what they do.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::proof::{Proof, Seen};
 use super::{Session, SessionEnd};
+use crate::quic::alias::Aliases;
 use crate::quic::flight::Flight;
 
 /// Looks, and pings, per `keep_alive`.
@@ -66,6 +69,7 @@ pub(super) async fn run(session: Arc<Session>) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut watch = Watch::new(session.keep_alive, Instant::now());
     let mut answers = Answers::new(Instant::now());
+    let mut moves = session.aliases.clone().map(Moves::new);
     let mut flight = None;
     let mut looks: u32 = 0;
     while !session.is_over() {
@@ -82,6 +86,9 @@ pub(super) async fn run(session: Arc<Session>) {
             return session.close(SessionEnd::Narrow);
         }
         let wire = session.connection.stats();
+        if let Some(moves) = &mut moves {
+            moves.look(&session);
+        }
         let is_due = watch.look(Instant::now(), wire.udp_rx.datagrams, wire.udp_tx.datagrams);
         let unanswered = match &flight {
             Some(flight) => answers.look(Instant::now(), Sent::of(flight)),
@@ -105,6 +112,56 @@ pub(super) async fn run(session: Arc<Session>) {
             // Fails only on a path that is closed: the tunnel ends then.
             let _ = path.ping();
         }
+    }
+}
+
+/// What the proofs of a peer's addresses have taken.
+struct Moves {
+    aliases: Arc<Aliases>,
+    proof: Proof,
+    renamed: Option<SocketAddr>,
+}
+
+impl Moves {
+    fn new(aliases: Arc<Aliases>) -> Self {
+        Self {
+            aliases,
+            proof: Proof::default(),
+            renamed: None,
+        }
+    }
+
+    fn look(&mut self, session: &Session) {
+        let Some(address) = session.known_address() else {
+            return;
+        };
+        let path = session.connection.path_stats(noq::PathId::ZERO);
+        let path = path.unwrap_or_default();
+        let seen = Seen {
+            address,
+            responses: path.frame_rx.path_response,
+            rtt: path.rtt,
+        };
+        let place = self.aliases.real(address);
+        if self.renamed.is_some_and(|renamed| renamed != place) {
+            self.forget();
+        }
+        if self.proof.look(Instant::now(), seen) {
+            self.aliases.renew(place);
+            self.renamed = Some(place);
+        }
+    }
+
+    fn forget(&mut self) {
+        if let Some(renamed) = self.renamed.take() {
+            self.aliases.forget(renamed);
+        }
+    }
+}
+
+impl Drop for Moves {
+    fn drop(&mut self) {
+        self.forget();
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! The protocol itself is the pure machine [`Mux`]; this file holds it in a
 //! lock and turns its events into wake-ups. `pump` gives its frames to QUIC
-//! when they are to be sent (`lane`, `backlog`), `intake` feeds what arrives, `liveness` listens for silence, and
+//! when they are to be sent (`lane`, `backlog`), `intake` feeds what arrives,
+//! `liveness` listens for silence, `proof` sees that a peer that has moved proves it, and
 //! [`FlowHandle`] is what a flow's task holds.
 
 mod backlog;
@@ -11,6 +12,7 @@ mod flow_handle;
 mod intake;
 mod lane;
 mod liveness;
+mod proof;
 mod pump;
 mod repeat;
 mod shelter;
@@ -29,6 +31,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::lock::lock;
+use crate::quic::alias::Aliases;
 use crate::quic::controller::PathHandle;
 use crate::quic::fec::{Channel, Channels, CorrectionState, Figures};
 use crate::reduction::{Reduction, Store, serve};
@@ -135,6 +138,8 @@ pub struct Session {
     peer_draining: AtomicBool,
     mark: Arc<AtomicU8>,
     correction: OnceLock<Arc<Channel>>,
+    /// Where the peer dialled and may move.
+    aliases: Option<Arc<Aliases>>,
     reduction: OnceLock<Arc<Reduction>>,
     /// Flows may carry items of optimisers.
     has_optimisers: AtomicBool,
@@ -167,6 +172,8 @@ pub struct SessionParts {
     pub path: PathSettings,
     /// How often each side is to be heard (`tunnel.keep_alive`).
     pub keep_alive: Duration,
+    /// For a peer that dialled, which may move: how it is made to prove its new address.
+    pub aliases: Option<Arc<Aliases>>,
 }
 
 impl Session {
@@ -196,6 +203,7 @@ impl Session {
             peer_draining: AtomicBool::new(false),
             mark: parts.mark,
             correction: OnceLock::new(),
+            aliases: parts.aliases,
             reduction: OnceLock::new(),
             has_optimisers: AtomicBool::new(false),
             channels: AtomicUsize::new(0),
@@ -450,9 +458,18 @@ impl Session {
 
     /// The peer's UDP address at the moment.
     pub fn address(&self) -> Option<std::net::SocketAddr> {
-        self.connection
-            .path(noq::PathId::ZERO)
-            .and_then(|path| path.remote_address().ok())
+        let address = self.known_address()?;
+        Some(
+            self.aliases
+                .as_ref()
+                .map_or(address, |aliases| aliases.real(address)),
+        )
+    }
+
+    /// What the QUIC stack calls it.
+    fn known_address(&self) -> Option<std::net::SocketAddr> {
+        let path = self.connection.path(noq::PathId::ZERO)?;
+        path.remote_address().ok()
     }
 
     /// The same as people write it: an IPv4 address is none of IPv6.

@@ -94,6 +94,7 @@ impl Gateway {
             mark: Arc::default(),
             path: self.path(),
             keep_alive: config(self.address).keep_alive,
+            aliases: None,
         });
         *self.latest.lock().unwrap() = Some(session.clone());
         let services = Arc::new(Services::default());
