@@ -253,7 +253,13 @@ impl Drop for World {
         if std::thread::panicking() {
             for side in Side::BOTH {
                 eprintln!("{}", self.lab.gateway_log_tail(side));
+                for question in ["status --json", "flows --json"] {
+                    let answer = self.ask(side, question).stdout;
+                    let answer = String::from_utf8_lossy(&answer);
+                    eprintln!("--- {question} of {side:?} ---\n{answer}");
+                }
             }
+            eprintln!("link: {:?}", self.lab.link_stats());
         }
     }
 }
