@@ -234,3 +234,41 @@ fn a_remembered_path_is_filled_at_once() {
     assert!(again > 3.6, "{again:.2} s of the rate in 5 s");
     assert!(again > anew + 0.25, "{again:.2} s of the rate, {anew:.2} s");
 }
+
+#[test]
+fn gateways_that_are_held_up_keep_their_share_of_a_link() {
+    // Held up for three eighths of the time, and the pacer makes up for 10 ms of a pause.
+    for words in [
+        "rate 10mbit delay 20ms queue 100ms",
+        "rate 51.84mbit delay 20ms queue 100ms",
+        "rate 51.84mbit delay 100ms loss 1% queue 100ms",
+    ] {
+        let link = link(words);
+        let mut world = World::new(&link, 3);
+        let flow = world.add(Sender::farhaul(untold()), 0, u64::MAX, 0);
+        world.run_until(5 * S);
+        world.keep_busy();
+        let (share, queue_ms) = measure(&mut world, flow, limit(&link), 10, 60);
+        assert!(share > 0.5, "{words}: {share:.3}");
+        assert!(queue_ms < 50.0, "{words}: {queue_ms:.1} ms");
+    }
+}
+
+#[test]
+fn a_start_on_a_machine_that_is_held_up_ends() {
+    for words in [
+        "rate 10mbit delay 20ms queue 100ms",
+        "rate 51.84mbit delay 20ms queue 100ms",
+    ] {
+        let link = link(words);
+        let mut world = World::new(&link, 3);
+        world.keep_busy();
+        let flow = world.add(Sender::farhaul(untold()), 0, u64::MAX, 0);
+        world.run_until(10 * S);
+        let before = world.drops();
+        let (share, queue_ms) = measure(&mut world, flow, limit(&link), 10, 40);
+        assert!(share > 0.4, "{words}: {share:.3}");
+        assert!(queue_ms < 20.0, "{words}: {queue_ms:.1} ms");
+        assert!(world.drops() - before < 100, "{words}: {}", world.drops());
+    }
+}

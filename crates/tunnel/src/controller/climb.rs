@@ -35,6 +35,11 @@ const REST_SPAN: f64 = LEAP_SPAN * (LEAP_GAIN - 1.0) / (1.0 - REST_GAIN);
 const POLICED_MISSING: f64 = 0.2;
 /// A train that arrives at less than this part of its pace has met the link's rate.
 const LEAP_SLOWED: f64 = 0.8;
+/// A cohort waited for longer, s, or lost more than a policer's share: there is too much on the way.
+const FLOODED: f64 = 0.05;
+/// So many more cohorts that flood the path than such that do not, and it is full, although the
+/// sender never keeps up with its pace: its machine is busy, or its application is not fast enough.
+const FLOODS_MAX: u32 = 8;
 /// Whoever has sent nothing for so long, s, begins anew: what went before measures nothing.
 const PAUSE: f64 = 0.05;
 
@@ -59,6 +64,8 @@ pub(super) struct Climb {
     short: u32,
     /// Cohorts in a row that were delayed and slowed down.
     queued: u32,
+    /// Cohorts that flooded the path, less twice those that did not.
+    floods: u32,
     /// A cohort of this round was as fast as it was meant to be.
     is_full: bool,
     stride: Stride,
@@ -90,6 +97,7 @@ impl Climb {
             flat_rounds: 0,
             short: 0,
             queued: 0,
+            floods: 0,
             is_full: false,
         }
     }
@@ -263,8 +271,9 @@ impl Controller {
             self.rates.set(corrected);
         }
         // Few packets of somebody who pauses are slowed by any loss, and delayed by what others do.
-        let is_full = !sample.is_limited;
+        let is_full = !sample.is_limited && !sample.is_lump;
         let is_queued = is_full && self.is_queued(sample, corrected);
+        let is_flood = self.is_flood(sample);
         let is_jittery = is_jittery(&self.delay);
         let shorts_max = if is_jittery { 8 } else { 3 };
         let is_slow = sample.rate < 0.7 * sample.sent_rate && sample.missing > POLICED_MISSING;
@@ -276,6 +285,11 @@ impl Controller {
         climb.is_full |= is_full;
         climb.short = if is_short { climb.short + 1 } else { 0 };
         climb.queued = if is_queued { climb.queued + 1 } else { 0 };
+        climb.floods = match is_flood {
+            true => climb.floods + 1,
+            false => climb.floods.saturating_sub(2),
+        };
+        let is_flooded = climb.floods >= FLOODS_MAX;
         // Where round trips vary, one cohort proves nothing.
         let is_queued = climb.queued > u32::from(is_jittery);
         if climb.short >= shorts_max && climb.leaps(&self.delay) {
@@ -285,7 +299,8 @@ impl Controller {
         let Phase::Climb(climb) = &self.phase else {
             return;
         };
-        if is_queued || is_max || climb.flat_rounds >= FLAT_ROUNDS || climb.short >= shorts_max {
+        let is_policed = climb.short >= shorts_max;
+        if is_queued || is_max || is_flooded || is_policed || climb.flat_rounds >= FLAT_ROUNDS {
             let patience_ns = self.delay.recent_ns() * 4;
             self.rates.next_cycle();
             self.enter(Phase::Drain(now_ns + patience_ns));
@@ -310,6 +325,20 @@ impl Controller {
         let queue = least_ns.saturating_sub(self.delay.base_ns()) as f64 / 1e9;
         let is_measured = sample.rtt_ns.0 != u64::MAX;
         is_measured && queue > limit && sample.rate < 0.9 * sample.sent_rate
+    }
+
+    /// Whether so much arrived slower than it was sent that it cannot be an accident.
+    fn is_flood(&self, sample: &Sample) -> bool {
+        let limit = FLOODED
+            .max(0.5 * self.delay.base())
+            .max(1.5 * self.delay.jitter());
+        let least_ns = sample.rtt_ns.0.min(sample.rtt_ns.1);
+        let queue = least_ns.saturating_sub(self.delay.base_ns()) as f64 / 1e9;
+        let has_waited = least_ns != u64::MAX && queue > limit;
+        let is_much = sample.sent_packets >= LEAP_PACKETS_MIN as f64;
+        is_much
+            && sample.rate < 0.9 * sample.sent_rate
+            && (has_waited || sample.missing > POLICED_MISSING)
     }
 
     /// Something became much faster: search as at the start, from where we are.

@@ -35,12 +35,18 @@ pub(super) struct Sample {
     /// Bytes that were sent per second.
     pub(super) sent_rate: f64,
     pub(super) sent_packets: f64,
+    /// Bytes per second that were meant.
+    pub(super) pace: f64,
+    /// Time in which they were sent, s.
+    pub(super) sent_span: f64,
     /// Share of the bytes that did not arrive.
     pub(super) missing: f64,
     /// Least round trip at the cohort's beginning and at its end.
     pub(super) rtt_ns: (u64, u64),
     /// The application, and not the pace, set the rate.
     pub(super) is_limited: bool,
+    /// One acknowledgement came for all that arrived: how fast it did is not known.
+    pub(super) is_lump: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -174,6 +180,22 @@ impl Cohorts {
     }
 }
 
+impl Sample {
+    /// The rate as the growth of the round trip tells it. What arrives slower than it was sent waits
+    /// ever longer; a late acknowledgement makes no packet wait, and the least round trips of either
+    /// half hardly know of it. `grain`: what small packets are faster by than large ones, s.
+    pub(super) fn rate_by_delay(&self, grain: f64) -> Option<f64> {
+        let (from_ns, to_ns) = self.rtt_ns;
+        if from_ns == u64::MAX || to_ns == u64::MAX || self.sent_span <= 0.0 {
+            return None;
+        }
+        let growth = to_ns.saturating_sub(from_ns) as f64 / 1e9 + grain;
+        let kept = (1.0 - growth / (0.5 * self.sent_span)).max(0.0);
+        let sent_rate = self.sent_rate.min(self.pace);
+        Some(sent_rate * kept * (1.0 - self.missing))
+    }
+}
+
 impl Cohort {
     /// When the last packet was acknowledged. That of a train may have waited for the first packet
     /// after it, which comes much later: the one before tells more.
@@ -207,6 +229,9 @@ impl Cohort {
             rate,
             sent_rate,
             sent_packets: self.sent_packets as f64,
+            pace: self.pace,
+            sent_span: send_span,
+            is_lump: self.first.is_some() && self.last.is_none(),
             missing,
             rtt_ns: self.rtt_ns,
             // A window and not the pace sets the rate where a link is shared.

@@ -130,6 +130,10 @@ const SHORT_QUEUE: f64 = 0.022;
 const SMALL_COHORT_PACKETS: f64 = 40.0;
 /// A cohort has as many at least, unless its phase ends.
 const COHORT_PACKETS_MIN: u64 = 20;
+/// Round trips that vary by more, s: not every acknowledgement comes when it could.
+const UNEVEN: f64 = 0.0005;
+/// What the two ways to tell a rate differ by where packets are few and nothing is wrong.
+const DISAGREE: f64 = 1.15;
 /// A queue is never drained faster than by sending this part of the rate.
 const GAIN_MIN: f64 = 0.5;
 
@@ -406,10 +410,11 @@ impl Controller {
 
     /// What a complete cohort says.
     fn learn(&mut self, now_ns: u64, sample: &Sample) {
-        let corrected = sample.rate / (1.0 - sample.missing.min(self.loss.base()));
+        let corrected = self.rate_of(sample) / (1.0 - sample.missing.min(self.loss.base()));
         let is_queue_short = self.delay.queue() < SHORT_QUEUE.max(self.threshold());
-        if !sample.is_limited {
-            self.latest = match sample.sent_packets < SMALL_COHORT_PACKETS {
+        if !sample.is_limited && !sample.is_lump {
+            let is_doubtful = sample.sent_packets < SMALL_COHORT_PACKETS || self.is_uneven();
+            self.latest = match is_doubtful {
                 true => corrected.max(self.newest),
                 false => corrected,
             };
@@ -438,11 +443,34 @@ impl Controller {
         }
     }
 
+    /// Where acknowledgements come unevenly, the time they took makes every cohort look slower than it
+    /// was, and the estimate would go down and down although nothing waits and nothing is lost.
+    fn rate_of(&self, sample: &Sample) -> f64 {
+        let is_steady = matches!(sample.purpose, Purpose::Up | Purpose::Cruise);
+        let least_ns = sample.rtt_ns.0.min(sample.rtt_ns.1);
+        let waited = least_ns.saturating_sub(self.delay.base_ns()) as f64 / 1e9;
+        let has_waited = waited > 0.5 * self.threshold();
+        match sample.rate_by_delay(self.mtu_bytes / self.rate().max(1.0)) {
+            Some(rate) if is_steady && !has_waited && self.is_uneven() => {
+                match rate > DISAGREE * sample.rate {
+                    true => rate,
+                    false => sample.rate,
+                }
+            }
+            _ => sample.rate,
+        }
+    }
+
+    /// Rounds of few packets, of which the jitter cannot be told, are no reason for trust.
+    fn is_uneven(&self) -> bool {
+        !self.delay.is_jitter_known() || self.delay.jitter() > UNEVEN
+    }
+
     fn learn_rate(&mut self, sample: &Sample, corrected: f64) {
         let known = self.rates.get().unwrap_or(0.0);
         // A probe that became due has cut a cohort short: what is left of it tells nothing.
         let is_whole = sample.sent_packets >= COHORT_PACKETS_MIN as f64;
-        let is_news = (is_whole && !sample.is_limited) || corrected > known;
+        let is_news = (is_whole && !sample.is_limited && !sample.is_lump) || corrected > known;
         if is_news && !self.is_at_max() {
             let max = self.rate_max().unwrap_or(f64::MAX);
             self.rates.update(corrected.min(max));

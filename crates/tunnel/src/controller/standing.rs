@@ -42,6 +42,8 @@ pub(super) struct Standing {
 #[derive(Debug, Clone)]
 pub(super) struct Yield {
     rate: f64,
+    /// What was believed before.
+    known: f64,
     /// Queue at the beginning, s.
     queue: f64,
     /// When its effect is to be judged.
@@ -127,6 +129,7 @@ impl Controller {
         };
         let test = Yield {
             rate,
+            known,
             entry_rate,
             queue,
             until_ns: now_ns + rtt_ns + drain_ns + drain_ns / 4,
@@ -146,7 +149,12 @@ impl Controller {
         };
         let queue = self.delay.queue();
         if queue < self.threshold() {
-            let rate = test.rate;
+            // What is gone before less was sent was no queue of ours: a gateway was held up, or an
+            // acknowledgement was. Whoever took that for his own would cut his rate each time.
+            let rate = match now_ns < test.from_ns && self.standing.in_vain == 0 {
+                true => test.known,
+                false => test.rate,
+            };
             self.standing.in_vain = 0;
             self.delay.freeze(false);
             self.rates.set(rate);

@@ -72,7 +72,12 @@ pub struct World {
     queue_area: f64,
     queue_since_ns: u64,
     queue_last: (u64, u64),
+    is_busy: bool,
 }
+
+/// Machines at either end, for [`World::keep_busy`].
+const SENDERS: u64 = 1;
+const RECEIVERS: u64 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -97,7 +102,23 @@ impl World {
             queue_area: 0.0,
             queue_since_ns: 0,
             queue_last: (0, 0),
+            is_busy: false,
         }
+    }
+
+    /// From now on the machines at both ends have other things to do: in every 40 ms each is held up
+    /// for 0 to 30 ms, and then does at once what has become due.
+    pub fn keep_busy(&mut self) {
+        self.is_busy = true;
+    }
+
+    /// When a machine that is held up goes on.
+    fn held_up_until(&self, machine: u64) -> Option<u64> {
+        const SLOT_NS: u64 = 40_000_000;
+        let slot = self.now_ns / SLOT_NS;
+        let mixed = (slot * 2 + machine).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let until_ns = slot * SLOT_NS + (mixed >> 32) % 30_000_000;
+        (self.is_busy && self.now_ns < until_ns).then_some(until_ns)
     }
 
     pub fn add(&mut self, sender: Sender, start_ns: u64, stop_ns: u64, extra_ns: u64) -> usize {
@@ -189,7 +210,10 @@ impl World {
                 self.flows[flow].back_wake_ns = u64::MAX;
                 self.poll_back(flow);
             }
-            Event::Arrive(flow, pn, bytes) => self.arrive(flow, pn, bytes),
+            Event::Arrive(flow, pn, bytes) => match self.held_up_until(RECEIVERS) {
+                Some(until_ns) => self.at(until_ns, Event::Arrive(flow, pn, bytes)),
+                None => self.arrive(flow, pn, bytes),
+            },
             Event::Sender(flow) => {
                 if self.flows[flow].wake_ns <= self.now_ns {
                     self.flows[flow].wake_ns = u64::MAX;
@@ -257,6 +281,9 @@ impl World {
     }
 
     fn poll_back(&mut self, flow: usize) {
+        if let Some(until_ns) = self.held_up_until(SENDERS) {
+            return self.at(until_ns, Event::Back(flow));
+        }
         loop {
             match self.flows[flow].back.poll_output(self.now_ns) {
                 Output::Deliver { packet, .. } => {
@@ -285,6 +312,9 @@ impl World {
         let now_ns = self.now_ns;
         if now_ns < self.flows[flow].start_ns || now_ns >= self.flows[flow].stop_ns {
             return;
+        }
+        if let Some(until_ns) = self.held_up_until(SENDERS) {
+            return self.at(until_ns, Event::Sender(flow));
         }
         let wake_ns = loop {
             match self.flows[flow].sender.poll(now_ns) {
