@@ -133,6 +133,26 @@ impl Pair {
         self.sites[site].store = Store::with_disk(MEMORY_BYTES, Some(self.disk(site)));
     }
 
+    /// With little memory and a large disk.
+    async fn start_small(&mut self, site: usize) {
+        self.stop(site).await;
+        let disk = Disk {
+            size_bytes: 16 * MEMORY_BYTES,
+            ..self.disk(site)
+        };
+        self.sites[site].store = Store::with_disk(MEMORY_BYTES / 2, Some(disk));
+    }
+
+    /// How many of these files cost next to nothing.
+    async fn known_of(&mut self, seeds: std::ops::Range<u64>) -> usize {
+        let mut known = 0;
+        for seed in seeds {
+            let cost = self.exchange(&file(2 * seed)).await;
+            known += usize::from(cost < FILE_BYTES as u64 / 20);
+        }
+        known
+    }
+
     fn disk(&self, site: usize) -> Disk {
         let instance = self.sites[site].instance;
         let path = std::env::temp_dir().join(format!("fh-disk-{}-{instance}", std::process::id()));
@@ -384,6 +404,49 @@ async fn a_site_that_starts_again_knows_what_it_had_on_disk() {
         pair.connect_again().await;
         assert!(pair.exchange(&file).await > FILE_BYTES as u64);
         pair.assert_known(&file).await;
+        for site in [0, 1] {
+            std::fs::remove_dir_all(pair.disk(site).path).unwrap();
+        }
+    })
+    .await;
+}
+
+/// Memory for a dozen files and a disk for all: what has left the memory is read back when it comes again, also after a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_left_the_memory_is_read_back_from_disk() {
+    const FILES: u64 = 40;
+    within(async {
+        let mut pair = Pair::new().await;
+        for site in [0, 1] {
+            pair.sites[site].instance = 31 + site as u64 as u128;
+            pair.start_small(site).await;
+        }
+        pair.connect_again().await;
+        for seed in 0..FILES {
+            pair.exchange(&file(2 * seed)).await;
+            // What is not held yet pins so little memory, and what finds no room is not remembered.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let figures = |pair: &Pair| pair.sites.each_ref().map(|site| site.store.figures());
+        let saved = |pair: &Pair| figures(pair).map(|figures| figures.disk.unwrap().saved_bytes);
+        let mut before = [0; 2];
+        while before != saved(&pair) {
+            before = saved(&pair);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        println!("{before:?} bytes saved");
+        let mut known = pair.known_of(0..8).await;
+        println!("{known} of 8 files read back");
+        assert!(known >= 4, "{known}");
+        let asked = pair.sites[0].store.figures().asked;
+        assert_eq!(asked, 0, "nothing was referred to in vain");
+        for site in [0, 1] {
+            pair.start_small(site).await;
+        }
+        pair.connect_warm().await;
+        known = pair.known_of(8..16).await;
+        println!("{known} of 8 files read back after a restart");
+        assert!(known >= 4, "{known}");
         for site in [0, 1] {
             std::fs::remove_dir_all(pair.disk(site).path).unwrap();
         }

@@ -4,13 +4,15 @@
 //! memory once and not thirty times. What was looked up stays good behind a match: a block is never looked at twice.
 
 use crate::index::{Index, WINDOW_BYTES};
-use crate::sampler::Sampler;
+use crate::sampler::{Sampler, is_anchor};
 
 /// A sampled position of the input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) at: usize,
     pub(crate) fingerprint: u64,
+    /// It is remembered for longer.
+    pub(crate) is_anchor: bool,
     /// Where the same content may have been last.
     pub(crate) found: Option<u64>,
 }
@@ -65,6 +67,7 @@ impl Ahead {
             self.samples.push(Sample {
                 at,
                 fingerprint,
+                is_anchor: is_anchor(window),
                 found: None,
             });
         }

@@ -26,6 +26,15 @@ pub enum Decoded {
         /// Bytes.
         bytes: u64,
     },
+    /// The same, but the segment may be elsewhere: if its owner puts it in, the frame can be tried again. Nothing was appended.
+    Away {
+        /// Number of the segment.
+        segment: u64,
+        /// Virtual position.
+        position: u64,
+        /// Bytes.
+        bytes: u64,
+    },
     /// What was reconstructed is not what was sent. Nothing was appended.
     Mismatched,
 }
@@ -43,7 +52,11 @@ pub struct Decoder {
 /// Why reconstruction stopped.
 enum Stop {
     Frame(FrameError),
-    Missing { position: u64, bytes: u64 },
+    Missing {
+        segment: Option<u64>,
+        position: u64,
+        bytes: u64,
+    },
 }
 
 impl From<FrameError> for Stop {
@@ -75,6 +88,7 @@ impl Decoder {
                 self.stats.frames += 1;
                 self.stats.output_bytes += (output.len() - start) as u64;
             }
+            Ok(Decoded::Away { .. }) => self.stats.away += 1,
             Ok(Decoded::Missing { .. }) => self.stats.missed += 1,
             Ok(Decoded::Mismatched) => self.stats.mismatched += 1,
             Err(_) => self.stats.malformed += 1,
@@ -93,6 +107,11 @@ impl Decoder {
     /// Puts a segment where room was reserved for it.
     pub fn seed(&mut self, number: u64, bytes: &[u8], lengths: &BlockLengths) {
         self.log.seed(number, bytes, lengths);
+    }
+
+    /// Puts a segment in that was at hand before, or for which room was reserved; false if there is no room or it is there.
+    pub fn recall(&mut self, number: u64, bytes: &[u8], lengths: &BlockLengths) -> bool {
+        self.log.recall(number, bytes, lengths)
     }
 
     /// Counters since the beginning.
@@ -132,8 +151,19 @@ impl Decoder {
         match self.reconstruct(view, tokens, literals, output) {
             Ok(()) => (),
             Err(Stop::Frame(error)) => return Err(error),
-            Err(Stop::Missing { position, bytes }) => {
-                return Ok(Decoded::Missing { position, bytes });
+            Err(Stop::Missing {
+                segment,
+                position,
+                bytes,
+            }) => {
+                return Ok(match segment {
+                    Some(segment) => Decoded::Away {
+                        segment,
+                        position,
+                        bytes,
+                    },
+                    None => Decoded::Missing { position, bytes },
+                });
             }
         }
         let made = output.get(start..).unwrap_or_default();
@@ -191,6 +221,11 @@ impl Decoder {
         output: &mut Vec<u8>,
     ) -> Result<usize, Stop> {
         let (mut at, end) = (source, source + bytes);
+        let missing = |segment| Stop::Missing {
+            segment,
+            position: source,
+            bytes,
+        };
         while at < end {
             if at >= position {
                 let from = start + (at - position) as usize;
@@ -213,12 +248,8 @@ impl Decoder {
                     output.resize(output.len() + bytes as usize, byte);
                     bytes
                 }
-                Found::Missing => {
-                    return Err(Stop::Missing {
-                        position: source,
-                        bytes,
-                    });
-                }
+                Found::Away(segment) => return Err(missing(Some(segment))),
+                Found::Missing => return Err(missing(None)),
             };
         }
         Ok(hint)

@@ -4,11 +4,13 @@
 //! the index once and not thirty times; what the index knows is compared with the log and extended in both directions as far as the
 //! bytes agree. Where a match ends the next one is expected right behind the difference, which is what an edit in place looks like.
 
+mod recall;
+
 use std::collections::VecDeque;
 
 use twox_hash::xxhash3_128;
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Sample};
 use crate::extend::{common_prefix, common_suffix, run_back_of, run_of};
 use crate::frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain};
 use crate::index::{Index, WINDOW_BYTES};
@@ -56,6 +58,8 @@ pub struct Encoder {
     settings: Settings,
     log: Log,
     index: Index,
+    /// Where few samples were last, of a log that is longer than the memory.
+    anchors: Option<Index>,
     reach: Reach,
     sampler: Sampler,
     open: Option<Open>,
@@ -88,8 +92,11 @@ impl Encoder {
         settings.frame_literal_bytes = settings
             .frame_literal_bytes
             .clamp(BLOCK_BYTES, literals_max);
+        let anchors = (settings.anchor_bytes > 0)
+            .then(|| Index::new(settings.anchor_bytes, settings.seed, settings.advise));
         Self {
             settings,
+            anchors,
             log: Log::new(settings.memory_bytes, settings.extents_max, settings.advise),
             index: Index::new(settings.index_bytes, settings.seed, settings.advise),
             reach: Reach::default(),
@@ -247,6 +254,9 @@ impl Encoder {
                 if sample.found.is_none_or(|found| found < position) {
                     self.index.insert(sample.fingerprint, position);
                 }
+                if let Some(anchors) = self.anchors.as_mut().filter(|_| sample.is_anchor) {
+                    recall::insert_if_newer(anchors, sample.fingerprint, position, near);
+                }
             }
         }
     }
@@ -259,7 +269,8 @@ impl Encoder {
     /// Counters since the beginning, and the sizes of now.
     pub fn stats(&self) -> EncoderStats {
         EncoderStats {
-            index_bytes: self.index.bytes() as u64,
+            index_bytes: (self.index.bytes() + self.anchors.as_ref().map_or(0, Index::bytes))
+                as u64,
             extents: self.log.extents() as u64,
             unkept_bytes: self.log.unkept_bytes(),
             ..self.stats
@@ -363,7 +374,7 @@ impl Encoder {
                 self.confirm(open.flow, source, slice(input, at, end), sample.at - at)
             });
             let position = self.log.end() + (sample.at - at) as u64;
-            self.index.insert(sample.fingerprint, position);
+            self.insert(&sample, position);
             if let Some(found) = found {
                 return Some(self.take_match(open, input, at, sample.at, found));
             }
@@ -373,6 +384,13 @@ impl Encoder {
             self.take_run(open, input, at, last..block_end, end)
         } else {
             None
+        }
+    }
+
+    fn insert(&mut self, sample: &Sample, position: u64) {
+        self.index.insert(sample.fingerprint, position);
+        if let Some(anchors) = self.anchors.as_mut().filter(|_| sample.is_anchor) {
+            anchors.insert(sample.fingerprint, position);
         }
     }
 
@@ -408,7 +426,7 @@ impl Encoder {
                     let whole = rest.len().min(so_often as usize);
                     (run_of(byte, slice(rest, 0, whole)), whole)
                 }
-                Found::Missing => (0, 1),
+                Found::Away(_) | Found::Missing => (0, 1),
             };
             done += same;
             if same < whole {
@@ -435,7 +453,7 @@ impl Encoder {
                     let tail = slice(rest, rest.len() - so_often as usize, rest.len());
                     (run_back_of(byte, tail), tail.len())
                 }
-                Found::Missing => (0, 1),
+                Found::Away(_) | Found::Missing => (0, 1),
             };
             done += same;
             if same < whole {

@@ -60,7 +60,7 @@ pub use error::FrameError;
 pub use frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain, place_of};
 pub use index::Advise;
 pub use level::{Levels, TRIAL_EVERY};
-pub use log::SEGMENT_BYTES;
+pub use log::{ReadAt, SEGMENT_BYTES};
 pub use sampler::Sampler;
 pub use segments::{BLOCK_BYTES, BlockLengths, SEGMENT_BLOCKS, Segments};
 pub use settings::Settings;

@@ -5,11 +5,15 @@
 //! when a new one needs room, the one that was used longest ago goes (second chance); pinned
 //! ones stay.
 
+mod away;
+
 use std::collections::VecDeque;
 
 use crate::extents::{Extents, Place};
 use crate::index::Advise;
 use crate::segments::{BlockLengths, Written};
+
+pub use self::away::ReadAt;
 
 /// Kept bytes come and go in units of this.
 pub const SEGMENT_BYTES: usize = 1 << SEGMENT_BITS;
@@ -24,6 +28,8 @@ pub(crate) enum Found<'a> {
     Bytes(&'a [u8]),
     /// So often this byte.
     Run(u8, u64),
+    /// It is in this segment, which is not at hand; the log's owner may have it.
+    Away(u64),
     Missing,
 }
 
@@ -37,6 +43,8 @@ struct Segment {
     /// What of it is at hand.
     written: Written,
     is_changed: bool,
+    /// What is not in `written` is not there, although something was once.
+    is_partial: bool,
 }
 
 pub(crate) struct Log {
@@ -49,6 +57,9 @@ pub(crate) struct Log {
     segments: VecDeque<Segment>,
     /// Number of the first of `segments`.
     first: u64,
+    /// Segments at the beginning that are put in later, or never.
+    reserved: u64,
+    is_any_away: bool,
     /// The address after the last kept byte.
     address: u64,
     /// Segments written or repeated since this was asked last.
@@ -75,6 +86,8 @@ impl Log {
             hand: 0,
             segments: VecDeque::new(),
             first: 0,
+            reserved: 0,
+            is_any_away: false,
             address: 0,
             touched: Vec::new(),
             round: 1,
@@ -111,7 +124,7 @@ impl Log {
         };
         let found = match piece.place {
             Place::Run(byte) => Found::Run(byte, piece.bytes),
-            Place::Hole => Found::Missing,
+            Place::Hole => self.reserved_at(position),
             Place::Kept(address) => self.kept(address, piece.bytes),
         };
         (found, piece.nth)
@@ -120,16 +133,18 @@ impl Log {
     fn kept(&self, address: u64, bytes: u64) -> Found<'_> {
         let number = address >> SEGMENT_BITS;
         let offset = address as usize % SEGMENT_BYTES;
-        let bytes = bytes.min((SEGMENT_BYTES - offset) as u64);
         let Some(segment) = self.segment(number) else {
-            return Found::Missing;
+            return self.away(number);
         };
         let Some(slot) = segment.slot else {
-            return Found::Missing;
+            return self.away(number);
         };
+        let (_, end) = segment.around(offset);
+        let bytes = bytes.min(end.saturating_sub(offset) as u64);
         let start = slot as usize * SEGMENT_BYTES + offset;
         self.memory
             .get(start..start + bytes as usize)
+            .filter(|known| !known.is_empty())
             .map_or(Found::Missing, Found::Bytes)
     }
 
@@ -146,7 +161,10 @@ impl Log {
             Place::Run(byte) => Found::Run(byte, bytes),
             Place::Hole => Found::Missing,
             Place::Kept(address) => {
-                let bytes = bytes.min(address % SEGMENT_BYTES as u64 + 1);
+                let offset = address as usize % SEGMENT_BYTES;
+                let segment = self.segment(address >> SEGMENT_BITS);
+                let from = segment.map_or(0, |segment| segment.around(offset).0);
+                let bytes = bytes.min((offset + 1).saturating_sub(from) as u64);
                 self.kept(address + 1 - bytes, bytes)
             }
         }
@@ -272,7 +290,7 @@ impl Log {
                 Found::Run(byte, so_often) => {
                     output.resize(output.len() + rest.min(so_often as usize), byte)
                 }
-                Found::Missing => return None,
+                Found::Away(_) | Found::Missing => return None,
             }
         }
         Some(output)
@@ -349,6 +367,7 @@ impl Log {
         }
         self.segments.resize(count as usize, Segment::default());
         self.address = count << SEGMENT_BITS;
+        (self.reserved, self.is_any_away) = (count, count > 0);
         self.extents.push(Place::Hole, self.address);
     }
 
@@ -514,8 +533,9 @@ impl Log {
         if let Some(segment) = self.segment_mut(number) {
             segment.slot = None;
             segment.written.clear();
-            segment.is_changed = false;
+            (segment.is_changed, segment.is_partial) = (false, true);
         }
+        self.is_any_away = true;
         if let Some(slot) = self.slots.get_mut(slot) {
             *slot = None;
         }

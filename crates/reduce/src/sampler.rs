@@ -15,6 +15,8 @@ const FACTOR_LOW: u32 = 0x9E37_79B1;
 const FACTOR_HIGH: u32 = 0xD6E8_FEB9;
 /// As signed numbers, one hash in 64 is greater: 2^31 - 2^26 - 1.
 const GREATEST_UNSAMPLED: i32 = 0x7BFF_FFFF;
+/// One hash in 8192 is greater: 2^31 - 2^19 - 1.
+const GREATEST_UNANCHORED: i32 = 0x7FF7_FFFF;
 
 /// Finds samples with the instructions this processor has.
 #[derive(Debug, Clone, Copy)]
@@ -43,14 +45,23 @@ impl Sampler {
     /// Appends to `samples` every sampled position of `input` below `end`, ascending. The bytes beyond `end` are looked at
     /// where a position near `end` needs them; positions with fewer than eight bytes left are no samples.
     pub fn samples(&self, input: &[u8], end: usize, samples: &mut Vec<u32>) {
+        self.above(GREATEST_UNSAMPLED, input, end, samples);
+    }
+
+    /// The same for anchors: samples, but one position in 8192.
+    pub fn anchors(&self, input: &[u8], anchors: &mut Vec<u32>) {
+        self.above(GREATEST_UNANCHORED, input, input.len(), anchors);
+    }
+
+    fn above(&self, bound: i32, input: &[u8], end: usize, samples: &mut Vec<u32>) {
         let end = end.min(input.len().saturating_sub(SAMPLE_BYTES - 1));
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
-            let done = avx2.samples(input, end, samples);
-            portable(input, done, end, samples);
+            let done = avx2.samples(bound, input, end, samples);
+            portable(bound, input, (done, end), samples);
             return;
         }
-        portable(input, 0, end, samples);
+        portable(bound, input, (0, end), samples);
     }
 }
 
@@ -60,23 +71,25 @@ impl Default for Sampler {
     }
 }
 
-fn portable(input: &[u8], start: usize, end: usize, samples: &mut Vec<u32>) {
+fn portable(bound: i32, input: &[u8], (start, end): (usize, usize), samples: &mut Vec<u32>) {
     let windows = input.get(start..).unwrap_or_default().windows(SAMPLE_BYTES);
     for (at, window) in windows.take(end.saturating_sub(start)).enumerate() {
-        if is_sample(window) {
+        if hash(window).is_some_and(|hash| hash > bound) {
             samples.push((start + at) as u32);
         }
     }
 }
 
-fn is_sample(window: &[u8]) -> bool {
-    let Ok(bytes) = <[u8; SAMPLE_BYTES]>::try_from(window) else {
-        return false;
-    };
-    let word = u64::from_le_bytes(bytes);
+/// Whether the position where `window` begins is an anchor.
+pub(crate) fn is_anchor(window: &[u8]) -> bool {
+    hash(window).is_some_and(|hash| hash > GREATEST_UNANCHORED)
+}
+
+fn hash(window: &[u8]) -> Option<i32> {
+    let word = u64::from_le_bytes(*window.first_chunk::<SAMPLE_BYTES>()?);
     let low = (word as u32).wrapping_mul(FACTOR_LOW);
     let high = ((word >> 32) as u32).wrapping_mul(FACTOR_HIGH);
-    low.wrapping_add(high).cast_signed() > GREATEST_UNSAMPLED
+    Some(low.wrapping_add(high).cast_signed())
 }
 
 #[cfg(test)]
@@ -87,7 +100,10 @@ mod tests {
     #[test]
     fn no_run_is_sampled() {
         for byte in 0..=255u8 {
-            assert!(!is_sample(&[byte; SAMPLE_BYTES]), "{byte}");
+            assert!(
+                hash(&[byte; SAMPLE_BYTES]).unwrap() <= GREATEST_UNSAMPLED,
+                "{byte}"
+            );
         }
     }
 
@@ -123,7 +139,14 @@ mod tests {
             let (mut fast, mut plain) = (Vec::new(), Vec::new());
             Sampler::new().samples(input, end, &mut fast);
             Sampler::portable().samples(input, end, &mut plain);
-            prop_assert_eq!(fast, plain);
+            prop_assert_eq!(&fast, &plain);
+            let (mut fast, mut anchors) = (Vec::new(), Vec::new());
+            Sampler::new().anchors(input, &mut fast);
+            Sampler::portable().anchors(input, &mut anchors);
+            prop_assert_eq!(&fast, &anchors);
+            let is_known = |at: &&u32| (**at as usize) < end;
+            prop_assert!(anchors.iter().filter(is_known).all(|at| plain.contains(at)));
+            prop_assert!(anchors.iter().all(|&at| is_anchor(&input[at as usize..])));
         }
     }
 }

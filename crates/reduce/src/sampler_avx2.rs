@@ -7,7 +7,7 @@ use std::arch::x86_64::{
     _mm256_setzero_si256,
 };
 
-use super::{FACTOR_HIGH, FACTOR_LOW, GREATEST_UNSAMPLED};
+use super::{FACTOR_HIGH, FACTOR_LOW};
 
 /// Positions of one step.
 const STEP: usize = 32;
@@ -24,20 +24,26 @@ impl Avx2 {
     }
 
     /// Looks at positions from 0 as far as whole steps go, at most to `end`; returns how far.
-    pub(super) fn samples(self, input: &[u8], end: usize, samples: &mut Vec<u32>) -> usize {
+    pub(super) fn samples(
+        self,
+        bound: i32,
+        input: &[u8],
+        end: usize,
+        samples: &mut Vec<u32>,
+    ) -> usize {
         // SAFETY: `self` exists only where AVX2 was detected.
-        unsafe { samples_avx2(input, end, samples) }
+        unsafe { samples_avx2(bound, input, end, samples) }
     }
 }
 
 #[target_feature(enable = "avx2")]
-fn samples_avx2(input: &[u8], end: usize, samples: &mut Vec<u32>) -> usize {
+fn samples_avx2(bound: i32, input: &[u8], end: usize, samples: &mut Vec<u32>) -> usize {
     let mut at = 0;
     while at + STEP <= end {
         let Some(window) = input.get(at..at + REACH) else {
             break;
         };
-        push_all(samples, at as u32, step(window));
+        push_all(samples, at as u32, step(bound, window));
         at += STEP;
     }
     at
@@ -64,11 +70,11 @@ fn push_all(samples: &mut Vec<u32>, start: u32, mut mask: u32) {
 /// Bit `i` says whether position `i` is a sample. Offset `j` of four looks at positions j, j+4, ..., one in each 32-bit lane;
 /// its verdict goes to byte `j` of the lane, so the four together are bytes in the order of positions.
 #[target_feature(enable = "avx2")]
-fn step(window: &[u8]) -> u32 {
+fn step(bound: i32, window: &[u8]) -> u32 {
     assert!(window.len() >= REACH, "the last load ends inside");
     let low = _mm256_set1_epi32(FACTOR_LOW.cast_signed());
     let high = _mm256_set1_epi32(FACTOR_HIGH.cast_signed());
-    let bound = _mm256_set1_epi32(GREATEST_UNSAMPLED);
+    let bound = _mm256_set1_epi32(bound);
     let mut verdicts = _mm256_setzero_si256();
     for offset in 0..4 {
         let first = _mm256_mullo_epi32(load(window, offset), low);

@@ -97,7 +97,7 @@ impl Segments<'_> {
         self.0.address().div_ceil(SEGMENT_BYTES as u64)
     }
 
-    /// From now on [`Segments::take_changed`] tells what was written.
+    /// From now on [`Segments::take_changed`] tells what was written, and what is no longer at hand counts as being elsewhere.
     pub fn watch(&mut self) {
         self.0.watch();
     }

@@ -10,6 +10,8 @@ pub struct Settings {
     pub memory_bytes: usize,
     /// The encoder's index. A ninth of the memory remembers every sample of it.
     pub index_bytes: usize,
+    /// The encoder's index of what is no longer in memory, 8 bytes for 8 KiB; 0 if its owner does not have it either.
+    pub anchor_bytes: usize,
     /// Stretches of the virtual log that are remembered, 16 bytes each.
     pub extents_max: usize,
     /// Input one frame may stand for, at most [`FRAME_INPUT_BYTES_MAX`].
@@ -30,6 +32,7 @@ impl Settings {
         Self {
             memory_bytes,
             index_bytes: memory_bytes / 9,
+            anchor_bytes: 0,
             extents_max: (memory_bytes / 256).max(4096),
             frame_input_bytes: FRAME_INPUT_BYTES_MAX,
             frame_literal_bytes: FRAME_PLAIN_BYTES_MAX / 2,

@@ -23,6 +23,8 @@ pub struct EncoderStats {
     pub unkept_bytes: u64,
     /// Frames the other end could not read.
     pub missed: u64,
+    /// Segments that came back into memory.
+    pub recalled: u64,
     /// Finished frames.
     pub frames: u64,
     /// Memory of the index.
@@ -40,6 +42,8 @@ pub struct DecoderStats {
     pub output_bytes: u64,
     /// Frames that refer to what is not here.
     pub missed: u64,
+    /// Times a frame referred to a segment that may be elsewhere.
+    pub away: u64,
     /// Frames whose reconstruction has another hash than the frame says.
     pub mismatched: u64,
     /// Frames that cannot be read.

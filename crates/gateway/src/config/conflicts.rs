@@ -497,6 +497,7 @@ fn little_store(written: &Written, config: &Config, problems: &mut Problems) {
     let disk_bytes_min = STORE_PEER_DISK_BYTES_MIN * config.peers.len() as u64;
     if disk.value < disk_bytes_min {
         let problem = problems.warning(disk.span.clone(), "too little disk for so many peers");
-        problem.help("64 MiB for each peer are the least, as much as `store.memory` is enough");
+        problem
+            .help("64 MiB for each peer are the least, ten times `store.memory` a good beginning");
     }
 }

@@ -367,14 +367,14 @@ pub static SECTIONS: &[Section] = &[
                 name: "disk",
                 accepts: "a table such as { path = \"/var/lib/farhaul\", size = \"200 GiB\" }",
                 default: "absent: what is in memory is gone after a restart",
-                doc: "Keeps what is in memory on disk, so that a gateway that starts again knows it. Both gateways of a pair need one.",
+                doc: "Keeps what has passed on disk: a gateway that starts again knows it, and what has left the memory is read back when it comes again. Both gateways of a pair need one.",
             },
         ],
     },
     Section {
         name: "store.disk",
         repeated: false,
-        doc: "What is in memory, on disk: after a restart it is read back, the newest first, up to the size of the memory. \
+        doc: "What has passed, on disk: read back after a restart, the newest first, and whenever what has left the memory comes again. \
               Shared by all peers and both directions.",
         keys: &[
             Key {
@@ -387,7 +387,7 @@ pub static SECTIONS: &[Section] = &[
                 name: "size",
                 accepts: "a size of at least 64 MiB such as \"200 GiB\"",
                 default: "required",
-                doc: "Most bytes it may take, at least 64 MiB for each peer. As much as `memory` is enough; what is beyond it is kept, and read only after a restart with more memory. It may be changed: what still fits stays.",
+                doc: "Most bytes it may take, at least 64 MiB for each peer. It may be fifty times `memory`: 1 GB of disk needs about 1 MB of memory to be found again, and of the memory a sixteenth is for that. It may be changed: what still fits stays.",
             },
         ],
     },

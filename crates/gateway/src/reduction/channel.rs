@@ -125,7 +125,9 @@ async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> 
 
 /// What is on disk, and what is held.
 fn begin(reduction: &Reduction, out: &mut BytesMut) {
+    let mut receiving = lock(&reduction.receiving);
     let half = lock(&reduction.store.decoder);
+    receiving.begin(&half);
     half.stored().iter().for_each(|message| message.put(out));
     half.state().put(out);
 }

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use farhaul_reduce::{Codec, Levels, Plain};
 use farhaul_tunnel::{Payload, ResetCode};
 use rustix::time::{ClockId, clock_gettime};
+
+use tokio::time::{Instant, timeout_at};
 
 use super::Reduction;
 use super::receiving::Read;
@@ -26,6 +29,12 @@ const BATCH_BYTES_FIRST: usize = 64 << 10;
 const RATE_BYTES_S_ASSUMED: u64 = 10_000_000;
 /// Weight of a batch in the share that is left of a flow's bytes.
 const SHARE_NEWS: f64 = 0.25;
+/// Bytes that may be on disk wait for it so long, then they are sent.
+const RECALL_WITHIN: Duration = Duration::from_millis(100);
+/// A record that refers to what is on disk waits so long, then it is asked for again.
+const AWAY_MAX: Duration = Duration::from_secs(2);
+/// A record refers to fewer segments on disk, or it is asked for again.
+const RECALLS_MAX: u32 = 32;
 /// However little is left, a batch is no more than so many times what the link carries.
 const SHARE_MIN: f64 = 1e-3;
 
@@ -170,6 +179,7 @@ impl Writer {
         }
         if self.eliminated {
             self.room().await;
+            self.recall(batch).await;
             let mut sending = lock(&self.reduction.sending);
             let mut half = lock(&self.reduction.store.encoder);
             let drafts = sending.encode(&mut half, self.flow, self.records, batch);
@@ -178,6 +188,27 @@ impl Writer {
             }
         }
         literals(self.flow, batch)
+    }
+
+    /// Waits until what left the memory and may come again is read back.
+    async fn recall(&self, batch: &[u8]) {
+        let store = &self.reduction.store;
+        if store.orders.is_none() {
+            return;
+        }
+        let mut recalled = store.recalled.subscribe();
+        let pending = {
+            let sending = lock(&self.reduction.sending);
+            sending.look(&mut lock(&store.encoder), batch)
+        };
+        if pending.is_empty() {
+            return;
+        }
+        store.wake_disk();
+        let deadline = Instant::now() + RECALL_WITHIN;
+        while lock(&store.encoder).is_reading(&pending)
+            && timeout_at(deadline, recalled.changed()).await.is_ok()
+        {}
     }
 
     /// Waits until the peer has read enough of what this flow sent.
@@ -285,11 +316,23 @@ impl Reader {
             return Ok(bytes.clone());
         }
         let mut heard = self.reduction.heard.subscribe();
+        let mut recalled = self.reduction.store.recalled.subscribe();
+        let (mut recalls, deadline) = (0, Instant::now() + AWAY_MAX);
         loop {
-            match self.read(record)? {
+            let may_wait = recalls < RECALLS_MAX && Instant::now() < deadline;
+            match self.read(record, may_wait)? {
                 Read::Bytes(bytes) => return Ok(bytes),
                 Read::Asked => break,
                 Read::Early => self.wait(&mut heard).await?,
+                Read::Away(segment) => {
+                    recalls += 1;
+                    let store = &self.reduction.store;
+                    store.wake_disk();
+                    while lock(&store.decoder).is_reading(segment)
+                        && timeout_at(deadline, recalled.changed()).await.is_ok()
+                    {
+                    }
+                }
             }
         }
         self.reduction
@@ -306,10 +349,10 @@ impl Reader {
         }
     }
 
-    fn read(&self, record: &Record) -> Result<Read, ResetCode> {
+    fn read(&self, record: &Record, may_wait: bool) -> Result<Read, ResetCode> {
         let mut receiving = lock(&self.reduction.receiving);
         let mut half = lock(&self.reduction.store.decoder);
-        let read = receiving.read(&mut half, (self.flow, self.number), record);
+        let read = receiving.read(&mut half, (self.flow, self.number), record, may_wait);
         self.reduction.talk.notify_one();
         read.map_err(|_| ResetCode::Protocol)
     }

@@ -1,5 +1,6 @@
 //! The thread that keeps a peer's segments on disk. No flow waits for it: it takes what changed out of the logs, a segment
-//! at a time, and puts in what a log begins with. What has left the memory before the disk was ready for it is not kept.
+//! at a time, and puts in what a log begins with and what is wanted again. What has left the memory before the disk was ready for it is
+//! not kept.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,8 @@ pub struct Disk {
 
 /// What the thread is told.
 pub(super) enum Order {
+    /// Look what is to be read back.
+    Look,
     /// Write what there is, and say so.
     Save(oneshot::Sender<()>),
     /// Forget everything, and say how that went.
@@ -90,7 +93,7 @@ pub(super) fn run(memory: &Weak<Memory>, disk: &Disk, orders: &Receiver<Order>) 
             return;
         };
         match order {
-            Err(RecvTimeoutError::Timeout) => (),
+            Err(RecvTimeoutError::Timeout) | Ok(Order::Look) => (),
             Err(RecvTimeoutError::Disconnected) => return,
             Ok(Order::Clear(answer)) => {
                 let cleared = sent.disk.clear().and(received.disk.clear());
@@ -109,6 +112,8 @@ pub(super) fn run(memory: &Weak<Memory>, disk: &Disk, orders: &Receiver<Order>) 
                 return;
             }
         }
+        received.recall(&memory);
+        sent.recall(&memory);
         let seeded = [received.seed(&memory), sent.seed(&memory)];
         if seeded.contains(&true) {
             memory.news.notify_waiters();
@@ -182,6 +187,20 @@ impl<H: Half> Lane<H> {
         is_any
     }
 
+    /// Reads back what is wanted again.
+    fn recall(&mut self, memory: &Arc<Memory>) {
+        let half = (self.half)(memory);
+        loop {
+            let Some(recall) = lock(half).next_recall() else {
+                return;
+            };
+            let there = self.disk.load(recall.key, &mut self.bytes);
+            let lengths = there.map_or([0; SEGMENT_BLOCKS], |there| both(&there, &recall.lengths));
+            lock(half).put_recall(&recall, &self.bytes, &lengths);
+            memory.recalled.send_replace(());
+        }
+    }
+
     /// Writes segments that are full, or quiet, or old, or `all`.
     fn save(&mut self, memory: &Arc<Memory>, all: bool) {
         let now = Instant::now();
@@ -195,9 +214,10 @@ impl<H: Half> Lane<H> {
             let _ = self.disk.retain(log);
         }
         for group in due.chunks(GROUP) {
-            let saved = group
-                .iter()
-                .try_for_each(|&segment| self.save_one(memory, segment));
+            let saved = group.iter().try_for_each(|&segment| {
+                self.recall(memory);
+                self.save_one(memory, segment)
+            });
             if saved.and_then(|()| self.disk.sync()).is_err() {
                 // The catalog has counted it.
                 self.paused_until = Some(now + PAUSE);

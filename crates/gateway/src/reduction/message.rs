@@ -16,6 +16,7 @@
 //! | 10 | STORED | log 16, then 47 for each segment: number 8, whole 2, root 16, tail 1, tail bytes 4, tail hash 16 | decoder, before HAVE | it keeps on disk, and has these segments of this log |
 //! | 11 | SEEDS | epoch 4, log 16, disk epoch 8, base 8, then 8 for each segment: number | encoder, before LOG | the epoch begins with these segments; its own are kept under numbers from `base` on |
 //! | 12 | READY | epoch 4, segments 8 | decoder | so many of them, from the last on, may be referred to |
+//! | 13 | KEPT | log 16, from 8, then as in STORED | decoder, before HAVE and whenever it has news | these are on its disk, and it reads them back when a record refers to them; those below `from` may go |
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -96,6 +97,11 @@ pub enum Message {
     Ready {
         epoch: u32,
         segments: u64,
+    },
+    Kept {
+        log: u128,
+        from: u64,
+        segments: Vec<Listed>,
     },
     /// One of a later version.
     Unknown,
@@ -228,6 +234,16 @@ impl Message {
                 out.put_u32(*epoch);
                 out.put_u64(*segments);
             }
+            Self::Kept {
+                log,
+                from,
+                segments,
+            } => {
+                out.put_u8(13);
+                out.put_u128(*log);
+                out.put_u64(*from);
+                segments.iter().for_each(|segment| put_listed(out, segment));
+            }
             _ => out.put_u8(0),
         }
     }
@@ -290,7 +306,7 @@ impl Message {
                 flow: bytes.try_get_u64()?,
             },
             9 => Self::Restart,
-            10..=12 => return Self::fields_of_disk(kind, bytes),
+            10..=13 => return Self::fields_of_disk(kind, bytes),
             _ => Self::Unknown,
         })
     }
@@ -308,9 +324,14 @@ impl Message {
                 base: bytes.try_get_u64()?,
                 numbers: all(bytes, Bytes::try_get_u64)?,
             },
-            _ => Self::Ready {
+            12 => Self::Ready {
                 epoch: bytes.try_get_u32()?,
                 segments: bytes.try_get_u64()?,
+            },
+            _ => Self::Kept {
+                log: bytes.try_get_u128()?,
+                from: bytes.try_get_u64()?,
+                segments: all(bytes, listed)?,
             },
         })
     }
@@ -513,6 +534,22 @@ mod tests {
                     segments: 21,
                 },
                 "00000d 0c 00000003 0000000000000015",
+            ),
+            (
+                Message::Kept {
+                    log,
+                    from: 22,
+                    segments: vec![Listed {
+                        number: 23,
+                        whole: 0xffff,
+                        root: [0xef; 16],
+                        tail: 0,
+                        tail_bytes: 0,
+                        tail_hash: [0; 16],
+                    }],
+                },
+                "000048 0d 00112233445566778899aabbccddeeff 0000000000000016 0000000000000017 ffff \
+                 efefefefefefefefefefefefefefefef 00 00000000 00000000000000000000000000000000",
             ),
         ]
     }

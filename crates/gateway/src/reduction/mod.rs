@@ -6,7 +6,7 @@
 //! ```
 //! A flow carries [`record`]s; beside them the gateways talk on a [`channel`] in [`message`]s: which log is spoken of, what of it
 //! is held, which record cannot be read. [`halves`] outlive a tunnel, everything else ends with it. What halves hold a thread keeps on disk
-//! ([`keeper`], [`shelf`]), and a gateway that starts again has it. The pure machines
+//! ([`keeper`], [`shelf`]), a gateway that starts again has it, and what has left the memory is read back from there ([`recalls`]). The pure machines
 //! [`sending`] and [`receiving`] decide; [`ends`] and [`channel`] move the bytes. Why it is so: `docs/design/reduction-in-the-gateway.md`.
 
 mod channel;
@@ -15,6 +15,7 @@ mod halves;
 mod held;
 mod keeper;
 mod message;
+mod recalls;
 mod receiving;
 mod record;
 mod sending;
@@ -70,6 +71,8 @@ pub struct Store {
     told: Mutex<Option<String>>,
     /// Woken when something was read from disk.
     news: Notify,
+    /// Changes when a segment was read back, or could not be.
+    recalled: watch::Sender<()>,
 }
 
 /// Bytes of flows that carry records, and records that missed.
@@ -171,6 +174,7 @@ impl Store {
             problem: Mutex::default(),
             told: Mutex::default(),
             news: Notify::new(),
+            recalled: watch::channel(()).0,
         });
         if let Some(disk) = disk {
             let weak = Arc::downgrade(&store);
@@ -194,6 +198,14 @@ impl Store {
         let orders = self.orders.as_ref();
         if orders.is_some_and(|orders| orders.try_send(Order::Save(answer)).is_ok()) {
             let _ = timeout(SAVED_WITHIN, answered).await;
+        }
+    }
+
+    /// Something is to be read back.
+    fn wake_disk(&self) {
+        if let Some(orders) = &self.orders {
+            // If there are others, it is awake.
+            let _ = orders.try_send(Order::Look);
         }
     }
 

@@ -19,6 +19,8 @@ pub(super) enum Read {
     Bytes(Bytes),
     /// Its log is announced on another flow and not here yet: try again.
     Early,
+    /// It refers to this segment, which is being read from disk: try again then.
+    Away(u64),
     /// It was asked for again.
     Asked,
 }
@@ -47,20 +49,30 @@ pub(super) struct Receiving {
     pub(super) missed: u64,
     /// Epoch and number of the seeds that the peer was told are ready.
     told_ready: (u32, usize),
+    /// How often something was made durable when the peer was told of it.
+    told_kept: u64,
 }
 
 impl Receiving {
-    /// Reads the next record of a flow, whose number is `number`.
+    /// The peer is told of everything on disk.
+    pub(super) fn begin(&mut self, half: &DecoderHalf) {
+        self.told_kept = half.kept_count();
+    }
+
+    /// Reads the next record of a flow, whose number is `number`; whether it may wait for the disk.
     pub(super) fn read(
         &mut self,
         half: &mut DecoderHalf,
         (flow, number): (u64, u64),
         record: &Record,
+        may_wait: bool,
     ) -> Result<Read, Broken> {
         match record {
             Record::Bare(bytes) => Ok(Read::Bytes(bytes.clone())),
             Record::Literal(frame) => Ok(Read::Bytes(literal(half, frame)?.into())),
-            Record::Frame(mark, frame) => self.frame(half, (flow, number), *mark, frame),
+            Record::Frame(mark, frame) => {
+                self.frame(half, (flow, number), (*mark, frame), may_wait)
+            }
         }
     }
 
@@ -68,8 +80,8 @@ impl Receiving {
         &mut self,
         half: &mut DecoderHalf,
         (flow, number): (u64, u64),
-        mark: u8,
-        frame: &Bytes,
+        (mark, frame): (u8, &Bytes),
+        may_wait: bool,
     ) -> Result<Read, Broken> {
         let (place, length) = place_of(frame).map_err(|_| Broken)?;
         let position = place.ok_or(Broken)?.position;
@@ -79,6 +91,12 @@ impl Receiving {
             Err(true) => return Ok(Read::Early),
             Err(false) => Err(()),
         };
+        if let Ok(Decoded::Away { segment, .. }) = decoded
+            && may_wait
+            && half.recall(segment)
+        {
+            return Ok(Read::Away(segment));
+        }
         if decoded.is_ok() {
             // What was not read is forgotten by the encoder before it hears of more that is held.
             let moved = half.held.add(position, length as u64);
@@ -89,7 +107,12 @@ impl Receiving {
                 self.done.insert(flow, number + 1);
                 return Ok(Read::Bytes(output.into()));
             }
-            Ok(Decoded::Missing { position, bytes }) => (Why::Absent, (position, bytes)),
+            Ok(
+                Decoded::Missing { position, bytes }
+                | Decoded::Away {
+                    position, bytes, ..
+                },
+            ) => (Why::Absent, (position, bytes)),
             Ok(Decoded::Mismatched) => (Why::Differs, (0, 0)),
             Err(()) => (Why::Epoch, (0, 0)),
         };
@@ -216,7 +239,14 @@ impl Receiving {
 
     /// Whether there is something to acknowledge.
     pub(super) fn has_news(&self, half: &DecoderHalf) -> bool {
-        self.is_held_news || !self.done.is_empty() || self.is_ready_news(half)
+        self.is_held_news
+            || !self.done.is_empty()
+            || self.is_ready_news(half)
+            || self.is_kept_news(half)
+    }
+
+    fn is_kept_news(&self, half: &DecoderHalf) -> bool {
+        half.is_kept() && half.kept_count() != self.told_kept
     }
 
     fn is_ready_news(&self, half: &DecoderHalf) -> bool {
@@ -239,7 +269,12 @@ impl Receiving {
                 segments: self.told_ready.1 as u64,
             }
         });
-        done.chain(held).chain(ready).collect()
+        let kept = self.is_kept_news(half).then(|| {
+            let since = std::mem::replace(&mut self.told_kept, half.kept_count());
+            half.kept_since(since)
+        });
+        let kept = kept.into_iter().flatten();
+        done.chain(held).chain(ready).chain(kept).collect()
     }
 }
 

@@ -84,6 +84,11 @@ impl Sending {
         kept_bytes > 0 && kept_bytes >= half.unheld_bytes_max() / 2
     }
 
+    /// Segments on disk that a flow's next bytes may refer to and that are being read: [`EncoderHalf::is_reading`].
+    pub(super) fn look(&self, half: &mut EncoderHalf, batch: &[u8]) -> Vec<u64> {
+        half.look(self.tunnel, batch)
+    }
+
     /// Makes records of a flow's bytes, numbered from `first` on. `None` if there is no log at present, or no room in it.
     pub(super) fn encode(
         &mut self,
@@ -195,6 +200,11 @@ impl Sending {
                 self.words.extend(answer.into_iter().map(Word::Message));
             }
             Message::Stored { log, ref segments } => half.compare(&mut self.offer, log, segments),
+            Message::Kept {
+                log,
+                from,
+                ref segments,
+            } => half.kept(self.tunnel, &mut self.offer, (log, from), segments),
             Message::Ready { epoch, segments } => half.set_ready(epoch, segments),
             Message::Held { epoch, position } if epoch == half.epoch => {
                 if let Some(encoder) = half.of(self.tunnel) {
@@ -248,6 +258,9 @@ impl Sending {
         self.missed += 1;
         let (position, bytes) = (kept.position, kept.bytes.clone());
         let is_current = kept.epoch == half.epoch;
+        if why == Why::Absent && is_current {
+            half.distrust(absent);
+        }
         if let Some(encoder) = half.of(self.tunnel).filter(|_| is_current) {
             encoder.forget(absent.0, absent.1);
             encoder.forget(position, bytes.len() as u64);
@@ -267,16 +280,24 @@ impl Sending {
         });
         // What the peer holds of this log is not what it was: who knows what else is not.
         if why == Why::Differs && is_current {
-            self.restart(half);
+            self.begin_anew(half, EncoderHalf::mend);
         }
     }
 
     /// Forgets everything; the peer is told.
     pub(super) fn restart(&mut self, half: &mut EncoderHalf) {
+        self.begin_anew(half, EncoderHalf::restart);
+    }
+
+    fn begin_anew(
+        &mut self,
+        half: &mut EncoderHalf,
+        begin: impl FnOnce(&mut EncoderHalf) -> Vec<Message>,
+    ) {
         if half.of(self.tunnel).is_some() {
             self.order.clear();
             self.words
-                .extend(half.restart().into_iter().map(Word::Message));
+                .extend(begin(half).into_iter().map(Word::Message));
         }
     }
 

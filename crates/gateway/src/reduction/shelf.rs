@@ -2,12 +2,15 @@
 //!
 //! An epoch of a log may begin with segments that both ends have on disk ("seeds"). They are its first segments, in the order of their
 //! numbers, and are put in from the newest to the oldest: first at the decoder, which says how many are ready, then at the encoder. Behind
-//! them come the epoch's own segments, which are kept under new numbers.
+//! them come the epoch's own segments, which are kept under new numbers. Only as many are put in as the memory holds; the others stay
+//! on disk until they are wanted ([`super::recalls`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use farhaul_reduce::{BlockLengths, SEGMENT_BLOCKS, Segments};
+
+use super::recalls::{Far, Recall};
 
 use crate::store::{Catalog, Key};
 
@@ -49,6 +52,8 @@ pub(super) struct Seed {
     pub(super) key: Key,
     /// No more of it than this.
     pub(super) lengths: BlockLengths,
+    /// It stays on disk.
+    pub(super) is_away: bool,
 }
 
 /// Segments that a log begins with, and how far they are put in.
@@ -59,17 +64,25 @@ pub(super) struct Seeds {
     done: usize,
     /// So many may be put in.
     ready: usize,
+    /// So many there is memory for; the others stay on disk.
+    near_max: usize,
     bytes: u64,
 }
 
 impl Seeds {
     /// These, in the order of their numbers; the first `ready` from the end may be put in.
-    pub(super) fn new(epoch: u64, all: Vec<(Key, BlockLengths)>, ready: usize) -> Self {
+    pub(super) fn new(
+        epoch: u64,
+        all: Vec<(Key, BlockLengths)>,
+        ready: usize,
+        near_max: usize,
+    ) -> Self {
         Self {
             epoch,
             all,
             done: 0,
             ready,
+            near_max,
             bytes: 0,
         }
     }
@@ -78,8 +91,19 @@ impl Seeds {
         self.ready = self.ready.max(ready);
     }
 
-    pub(super) fn done(&self) -> usize {
-        self.done
+    /// So many may be referred to: when all are in that there is memory for, the others, too, which are on disk.
+    pub(super) fn usable(&self) -> usize {
+        match self.done >= self.near_max {
+            true => self.all.len(),
+            false => self.done,
+        }
+    }
+
+    /// The name on disk of one that may be referred to.
+    pub(super) fn key(&self, segment: u64) -> Option<Key> {
+        let nth = usize::try_from(segment).ok()?;
+        let (key, _) = self.all.get(nth)?;
+        (self.all.len() - nth <= self.ready).then_some(*key)
     }
 
     /// Bytes that were put in.
@@ -99,6 +123,7 @@ impl Seeds {
             segment: nth as u64,
             key,
             lengths,
+            is_away: self.done >= self.near_max,
         })
     }
 
@@ -109,6 +134,8 @@ impl Seeds {
             .is_some_and(|next| (next.epoch, next.segment) == (seed.epoch, seed.segment));
         if is_next {
             self.done += 1;
+        }
+        if is_next && !seed.is_away {
             self.bytes += lengths.iter().map(|&length| u64::from(length)).sum::<u64>();
         }
         is_next
@@ -124,6 +151,8 @@ pub(super) struct Offer {
     pub(super) agreed: BTreeMap<u64, BlockLengths>,
     /// After the greatest number it has.
     pub(super) next: u64,
+    /// All it has of our log.
+    pub(super) far: Far,
 }
 
 /// No more than either says.
@@ -145,6 +174,10 @@ pub(super) trait Half {
     fn next_seed(&self) -> Option<Seed>;
     /// Puts it in, as far as `lengths` says; nothing if the epoch is another meanwhile.
     fn put_seed(&mut self, seed: &Seed, bytes: &[u8], lengths: &BlockLengths);
+    /// What is to be read back next.
+    fn next_recall(&mut self) -> Option<Recall>;
+    /// Puts it in, as far as `lengths` says; nothing if the epoch is another meanwhile.
+    fn put_recall(&mut self, recall: &Recall, bytes: &[u8], lengths: &BlockLengths);
     /// There is a disk.
     fn set_catalog(&mut self, catalog: SharedCatalog);
     /// What is on it.
@@ -158,7 +191,7 @@ mod tests {
     #[test]
     fn seeds_go_in_from_the_newest_on_as_they_are_ready() {
         let key = |number| Key { log: 1, number };
-        let mut seeds = Seeds::new(7, vec![(key(3), [9; 16]), (key(8), [5; 16])], 0);
+        let mut seeds = Seeds::new(7, vec![(key(3), [9; 16]), (key(8), [5; 16])], 0, 9);
         assert!(seeds.next().is_none());
         seeds.set_ready(1);
         let first = seeds.next().unwrap();
@@ -170,7 +203,22 @@ mod tests {
         assert!(seeds.next().is_none());
         seeds.set_ready(10);
         assert_eq!(seeds.next().unwrap().segment, 0);
-        assert_eq!((seeds.done(), seeds.bytes()), (1, 80));
+        assert_eq!((seeds.usable(), seeds.bytes()), (1, 80));
+    }
+
+    #[test]
+    fn what_there_is_no_memory_for_stays_on_disk() {
+        let key = |number| Key { log: 1, number };
+        let all = (0..4).map(|number| (key(number), [9; 16])).collect();
+        let mut seeds = Seeds::new(7, all, 3, 2);
+        let mut is_away = Vec::new();
+        while let Some(seed) = seeds.next() {
+            is_away.push((seed.segment, seed.is_away));
+            seeds.pass(&seed, &seed.lengths);
+        }
+        assert_eq!(is_away, [(3, false), (2, false), (1, true)]);
+        assert_eq!((seeds.usable(), seeds.bytes()), (4, 2 * 16 * 9));
+        assert_eq!((seeds.key(1), seeds.key(0)), (Some(key(1)), None));
     }
 
     #[test]

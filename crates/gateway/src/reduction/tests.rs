@@ -127,10 +127,12 @@ impl World {
                     return;
                 };
                 let number = (id, flow.number);
-                let read = self.receiving.read(&mut self.decoder, number, &record);
+                let read = self
+                    .receiving
+                    .read(&mut self.decoder, number, &record, true);
                 match read.unwrap() {
                     Read::Bytes(bytes) => bytes,
-                    Read::Early => {
+                    Read::Early | Read::Away(_) => {
                         flow.waiting = Some(record);
                         return;
                     }

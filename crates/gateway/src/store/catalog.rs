@@ -1,11 +1,16 @@
 //! What a store holds, in memory: which segments, where, and the hashes of their blocks. Two gateways compare it to find out what
 //! both have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use farhaul_reduce::{BLOCK_BYTES, BlockLengths, SEGMENT_BLOCKS, SEGMENT_BYTES};
 
 use super::footer::{BlockHash, Footer, half};
+
+/// Segments that were made durable last and are remembered.
+const RECENT_MAX: usize = 4096;
+/// Segments that are given up before they go.
+const GOING_MAX: usize = 64;
 
 /// Names a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +75,10 @@ pub struct Catalog {
     pub(super) counts: Counts,
     pub(super) store: u128,
     pub(super) size_bytes: u64,
+    /// What was made durable last, oldest first.
+    pub(super) recent: VecDeque<Key>,
+    /// How often something was.
+    pub(super) kept_count: u64,
 }
 
 impl Catalog {
@@ -118,6 +127,58 @@ impl Catalog {
             }
         }
         listing
+    }
+
+    /// The epoch a segment that is there was written in.
+    pub fn epoch(&self, key: &Key) -> Option<u64> {
+        self.entries.get(key).map(|entry| entry.footer.epoch)
+    }
+
+    /// Notes that a segment was made durable.
+    pub(super) fn note_kept(&mut self, key: Key) {
+        self.kept_count += 1;
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(key);
+    }
+
+    /// How often something was made durable.
+    pub fn kept_count(&self) -> u64 {
+        self.kept_count
+    }
+
+    /// What was made durable of a log after that was said `count` times, as far as it is remembered, the newest `segments_max`.
+    pub fn kept_since(&self, log: u128, count: u64, segments_max: usize) -> Vec<Listed> {
+        let news = self.kept_count.saturating_sub(count);
+        let news = usize::try_from(news)
+            .unwrap_or(usize::MAX)
+            .min(segments_max);
+        let newest = self.recent.iter().rev().take(news);
+        let keys: BTreeSet<&Key> = newest.filter(|key| key.log == log).collect();
+        let entries = keys.into_iter().filter_map(|key| self.entries.get(key));
+        entries.map(|entry| listed(&entry.footer)).collect()
+    }
+
+    /// Segments of a log below this number go soon, because there is little room.
+    pub fn going_below(&self, log: u128) -> u64 {
+        let all = (self.size_bytes / SEGMENT_BYTES as u64) as usize;
+        let margin = (all / 8).min(GOING_MAX);
+        let (first, last) = (
+            Key { log, number: 0 },
+            Key {
+                log,
+                number: u64::MAX,
+            },
+        );
+        let mut own = self.entries.range(first..=last);
+        // Those of other logs go first.
+        let others = self.entries.range(..first).take(margin).count()
+            + self.entries.range(last..).take(margin).count();
+        if all - self.entries.len().min(all) + others >= margin {
+            return 0;
+        }
+        own.nth(margin).map_or(0, |(key, _)| key.number)
     }
 
     fn next_log(&self, last: Option<u128>) -> Option<&Key> {
@@ -307,5 +368,29 @@ mod tests {
             listed.iter().map(|listed| listed.number).collect()
         };
         assert_eq!((numbers(0), numbers(1)), (vec![8, 7], vec![2]));
+    }
+
+    #[test]
+    fn news_are_told_once_and_what_goes_soon_is_given_up() {
+        let mut catalog = catalog([FULL; SEGMENT_BLOCKS], 99);
+        let (_, entry) = catalog.entries.pop_first().unwrap();
+        catalog.size_bytes = 32 << 20;
+        for number in 0..30 {
+            let key = Key { log: 5, number };
+            let mut entry = entry.clone();
+            entry.footer.number = number;
+            catalog.entries.insert(key, entry);
+            catalog.note_kept(key);
+        }
+        let numbers = |since| -> Vec<u64> {
+            let news = catalog.kept_since(5, since, 100);
+            news.iter().map(|listed| listed.number).collect()
+        };
+        assert_eq!(numbers(28), [28, 29]);
+        assert_eq!(numbers(30), [0; 0]);
+        assert!(catalog.kept_since(6, 0, 100).is_empty());
+        assert_eq!(catalog.going_below(5), 4, "two places of four are free");
+        catalog.size_bytes = 64 << 20;
+        assert_eq!(catalog.going_below(5), 0);
     }
 }

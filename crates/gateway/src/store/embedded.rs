@@ -462,6 +462,7 @@ impl<F: Files> Store for Embedded<F> {
             self.versions.insert(entry.slot, entry.footer.version);
             entry.older = None;
             catalog.entries.insert(key, entry);
+            catalog.note_kept(key);
         }
         Ok(())
     }

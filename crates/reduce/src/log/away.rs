@@ -1,0 +1,162 @@
+//! Segments that are not at hand: where they are needed, and how they come back.
+
+use super::{Found, Log, NOWHERE, SEGMENT_BITS, SEGMENT_BYTES, Segment};
+use crate::extents::Place;
+use crate::segments::{BlockLengths, Written};
+
+/// Pieces of the virtual log that are looked at around a position.
+const PIECES_MAX: usize = 4096;
+
+/// A segment that is not at hand and would be of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadAt {
+    /// Its number.
+    pub segment: u64,
+    /// A virtual position that is in it, and its use.
+    pub position: u64,
+    /// It is not needed yet, but will be if what comes goes on as it did then.
+    pub is_ahead: bool,
+}
+
+impl Segment {
+    /// From where to where something is there, around an offset; nothing if the offset itself is not.
+    pub(super) fn around(&self, offset: usize) -> (usize, usize) {
+        if !self.is_partial {
+            return (0, SEGMENT_BYTES);
+        }
+        let holds = |range: &&(u32, u32)| (range.0 as usize..range.1 as usize).contains(&offset);
+        let range = self.written.ranges().iter().find(holds);
+        range.map_or((offset + 1, offset), |range| {
+            (range.0 as usize, range.1 as usize)
+        })
+    }
+}
+
+impl Log {
+    /// The number after the last segment.
+    fn segments_end(&self) -> u64 {
+        self.first + self.segments.len() as u64
+    }
+
+    fn is_at_hand(&self, number: u64) -> bool {
+        self.segment(number)
+            .is_some_and(|segment| segment.slot.is_some())
+    }
+
+    /// Whether anything was ever known that is not at hand.
+    pub(crate) fn is_any_away(&self) -> bool {
+        self.is_any_away && self.is_watched
+    }
+
+    pub(super) fn away(&self, number: u64) -> Found<'_> {
+        match self.is_watched && number < self.segments_end() {
+            true => Found::Away(number),
+            false => Found::Missing,
+        }
+    }
+
+    /// What is at a position of which nothing is known: perhaps a segment that is to be put in.
+    pub(super) fn reserved_at(&self, position: u64) -> Found<'_> {
+        let number = position >> SEGMENT_BITS;
+        match number < self.reserved && !self.is_at_hand(number) {
+            true => self.away(number),
+            false => Found::Missing,
+        }
+    }
+
+    /// The segments of these positions, each with the first of them that is in it; the same may come twice.
+    pub(crate) fn segments_at(&self, position: u64, bytes: u64) -> Vec<(u64, u64)> {
+        let mut segments: Vec<(u64, u64)> = Vec::new();
+        let (mut at, end, mut hint) = (position, position.saturating_add(bytes), NOWHERE);
+        for _ in 0..PIECES_MAX {
+            let Some(piece) = self.extents.piece(at, hint).filter(|_| at < end) else {
+                break;
+            };
+            hint = piece.nth;
+            let address = match piece.place {
+                Place::Kept(address) => Some(address),
+                Place::Hole if at >> SEGMENT_BITS < self.reserved => Some(at),
+                Place::Hole | Place::Run(_) => None,
+            };
+            let Some(address) = address else {
+                at += piece.bytes;
+                continue;
+            };
+            let number = address >> SEGMENT_BITS;
+            if segments.last().is_none_or(|(last, _)| *last != number) {
+                segments.push((number, at));
+            }
+            at += piece
+                .bytes
+                .min(SEGMENT_BYTES as u64 - address % SEGMENT_BYTES as u64);
+        }
+        segments
+    }
+
+    /// Those of them that are not at hand.
+    pub(crate) fn away_at(&self, position: u64, bytes: u64) -> Vec<(u64, u64)> {
+        let mut segments = self.segments_at(position, bytes);
+        segments.retain(|(number, _)| !self.is_at_hand(*number));
+        segments
+    }
+
+    /// Stretches of the virtual log within a segment's length of `position` that are in this segment: position, offset, bytes.
+    pub(crate) fn stretches(&self, number: u64, position: u64) -> Vec<(u64, usize, usize)> {
+        let mut stretches = Vec::new();
+        let (mut at, mut hint) = (position.saturating_sub(SEGMENT_BYTES as u64), NOWHERE);
+        let end = position + SEGMENT_BYTES as u64;
+        for _ in 0..PIECES_MAX {
+            let Some(piece) = self.extents.piece(at, hint).filter(|_| at < end) else {
+                break;
+            };
+            hint = piece.nth;
+            let mut bytes = piece.bytes.min(end - at);
+            if let Place::Kept(address) = piece.place {
+                let offset = address % SEGMENT_BYTES as u64;
+                bytes = bytes.min(SEGMENT_BYTES as u64 - offset);
+                if address >> SEGMENT_BITS == number {
+                    stretches.push((at, offset as usize, bytes as usize));
+                }
+            }
+            at += bytes;
+        }
+        stretches
+    }
+
+    /// Puts a segment in that was at hand before, or for which room was reserved. False if it is there, or there is no room.
+    pub(crate) fn recall(&mut self, number: u64, bytes: &[u8], lengths: &BlockLengths) -> bool {
+        let written = Written::of(lengths);
+        let is_useful = bytes.len() == SEGMENT_BYTES && !written.ranges().is_empty();
+        if !is_useful || self.is_at_hand(number) || number >= self.segments_end() {
+            return false;
+        }
+        let Some(slot) = self.free_slot(self.segments_end()) else {
+            return false;
+        };
+        while self.first > number {
+            self.segments.push_front(Segment::default());
+            self.first -= 1;
+        }
+        let start = slot as usize * SEGMENT_BYTES;
+        if let Some(room) = self.memory.get_mut(start..start + SEGMENT_BYTES) {
+            room.copy_from_slice(bytes);
+        }
+        if number < self.reserved {
+            for &(from, to) in written.ranges() {
+                let address = (number << SEGMENT_BITS) + u64::from(from);
+                let place = (Place::Kept(address), u64::from(to - from));
+                self.extents.fill(address, &[place]);
+            }
+        }
+        if let Some(segment) = self.segment_mut(number) {
+            segment.slot = Some(slot);
+            segment.is_recent = true;
+            segment.is_partial = written.ranges() != [(0, SEGMENT_BYTES as u32)];
+            segment.written = written;
+        }
+        if let Some(place) = self.slots.get_mut(slot as usize) {
+            *place = Some(number);
+        }
+        true
+    }
+}
