@@ -16,6 +16,9 @@ use crate::table::{Align, Paint, Table, Tone, bytes, span};
 /// Direct connections shown; `--json` has all that the gateway remembers.
 const DIRECT_SHOWN: usize = 20;
 
+/// The round trip is so short that no protocol is optimised.
+const NO_GAIN: &str = "no-gain";
+
 /// `farhaul flows`.
 #[derive(Debug, Args)]
 pub(crate) struct FlowsCommand {
@@ -108,11 +111,7 @@ fn table(flows: &[FlowStatus]) -> Table {
         table.row(vec![
             plain(&flow.id.to_string()),
             (state.0, state.1.to_owned()),
-            plain(if flow.reason == Reason::Optimised {
-                ""
-            } else {
-                flow.reason.code()
-            }),
+            plain(reason(flow)),
             plain(&flow.protocol),
             plain(&flow.peer),
             plain(&flow.client),
@@ -126,6 +125,15 @@ fn table(flows: &[FlowStatus]) -> Table {
         ]);
     }
     table
+}
+
+/// Why it gets less than it could, or that there is nothing to be had.
+fn reason(flow: &FlowStatus) -> &str {
+    match flow.reason {
+        Reason::Optimised if flow.opaque_reason == NO_GAIN => NO_GAIN,
+        Reason::Optimised => "",
+        reason => reason.code(),
+    }
 }
 
 /// The class, and what it means at present where it can mean several things: in
@@ -189,6 +197,7 @@ mod tests {
         };
         let shown = page(&flows, Paint::plain());
         assert!(shown.contains("auto, sent as bulk"), "{shown}");
+        assert!(!shown.contains("no-gain"), "{shown}");
         assert_eq!(
             shown
                 .matches("\npeer-down: the peer is not reachable; ")
@@ -196,5 +205,19 @@ mod tests {
             1,
             "{shown}"
         );
+    }
+    #[test]
+    fn a_flow_without_gain_says_so() {
+        let mut flow: FlowStatus = serde_json::from_value(serde_json::json!({
+            "id": 1, "peer": "hq", "client": "10.1.0.1:5", "destination": "10.2.0.1:445", "side": "near",
+            "rule": "default", "class": "bulk", "state": "optimised", "reason": "optimised",
+            "opaque_reason": "no-gain", "age_s": 1, "idle_s": 1, "sent_bytes": 1, "received_bytes": 1,
+        }))
+        .unwrap();
+        assert_eq!(reason(&flow), "no-gain");
+        flow.opaque_reason = "unknown-protocol".into();
+        assert_eq!(reason(&flow), "");
+        flow.reason = Reason::SmbSigned;
+        assert_eq!(reason(&flow), "smb-signed");
     }
 }

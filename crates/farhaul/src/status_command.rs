@@ -62,9 +62,14 @@ pub(crate) fn page(status: &Status, paint: Paint) -> String {
         }
     }
     for peer in &status.peers {
-        for line in [correction(peer), reduction(peer), disk(peer)]
-            .into_iter()
-            .flatten()
+        for line in [
+            correction(peer),
+            reduction(peer),
+            disk(peer),
+            protocols(peer),
+        ]
+        .into_iter()
+        .flatten()
         {
             let _ = writeln!(text, "  {}: {line}", clean(&peer.name));
         }
@@ -151,6 +156,25 @@ fn disk(peer: &PeerStatus) -> Option<String> {
         bytes(figures.warmed_bytes),
         problem.unwrap_or_default()
     ))
+}
+
+/// What was done for applications that wait for every answer, or that there is no need.
+fn protocols(peer: &PeerStatus) -> Option<String> {
+    let figures = peer.optimiser.as_ref()?;
+    let answered = figures.reads_answered + figures.writes_answered;
+    match (answered, figures.no_gain) {
+        (0, false) => None,
+        (0, true) => Some(
+            "protocols not accelerated (no-gain): the round trip is too short to matter".to_owned(),
+        ),
+        _ => Some(format!(
+            "{} reads ({}) and {} writes ({}) answered without a round trip",
+            figures.reads_answered,
+            bytes(figures.answered_bytes),
+            figures.writes_answered,
+            bytes(figures.behind_bytes)
+        )),
+    }
 }
 
 fn facts(status: &Status) -> Vec<(&'static str, (Tone, String))> {

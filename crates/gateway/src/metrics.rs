@@ -497,7 +497,7 @@ fn disk_of(peer: &PeerStatus) -> Option<&DiskStatus> {
 }
 
 /// What protocol optimisers do for each peer.
-fn optimiser_families() -> [PeerFamily; 5] {
+fn optimiser_families() -> [PeerFamily; 8] {
     [
         (
             counter(
@@ -533,6 +533,27 @@ fn optimiser_families() -> [PeerFamily; 5] {
                 "Times a server here took back an oplock or lease.",
             ),
             |p| p.optimiser.as_ref().map(|o| o.breaks as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_optimiser_writes_answered_total",
+                "Writes of clients here that were answered without asking the peer.",
+            ),
+            |p| p.optimiser.as_ref().map(|o| o.writes_answered as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_optimiser_behind_bytes_total",
+                "Bytes of those.",
+            ),
+            |p| p.optimiser.as_ref().map(|o| o.behind_bytes as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_optimiser_writes_failed_total",
+                "Writes that were answered at the peer and refused by a server here.",
+            ),
+            |p| p.optimiser.as_ref().map(|o| o.writes_failed as f64),
         ),
     ]
 }

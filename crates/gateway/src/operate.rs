@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use farhaul_optimise::Stats;
+use farhaul_optimise::{Settings, Stats};
 use farhaul_tunnel::{Class, PROTOCOL_VERSIONS};
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
@@ -223,7 +223,7 @@ impl Gateway {
                 .map(|_| reduction_status(peer.store().figures())),
             optimiser: current
                 .filter(|(session, _)| session.has_optimisers())
-                .map(|_| optimiser_status(&optimised)),
+                .map(|(session, _)| optimiser_status(&optimised, can_gain(session.rtt()))),
             flows: figures.iter().map(|stats| stats.flows as u64).sum(),
             last_error: peer.last_error(),
         }
@@ -282,7 +282,13 @@ async fn clear_cache_of(peer: Arc<Peer>) -> Result<(), String> {
     cleared.map_err(|error| format!("peer {name}: {error}"))
 }
 
-fn optimiser_status(stats: &Stats) -> OptimiserStatus {
+/// Whether optimisers are worth their work over this round trip.
+fn can_gain(rtt: Duration) -> bool {
+    let rtt_ns = u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX);
+    Settings::of_link(0, rtt_ns).can_gain()
+}
+
+fn optimiser_status(stats: &Stats, can_gain: bool) -> OptimiserStatus {
     OptimiserStatus {
         reads_forwarded: stats.reads_forwarded,
         reads_answered: stats.reads_answered,
@@ -291,6 +297,10 @@ fn optimiser_status(stats: &Stats) -> OptimiserStatus {
         ahead_bytes: stats.ahead_bytes,
         wasted_bytes: stats.wasted_bytes,
         breaks: stats.breaks,
+        writes_answered: stats.writes_answered,
+        behind_bytes: stats.behind_bytes,
+        writes_failed: stats.writes_failed,
+        no_gain: !can_gain,
     }
 }
 

@@ -33,6 +33,8 @@ use crate::session::{FlowHandle, Session};
 const RATE_BYTES_S_ASSUMED: u64 = 1_250_000;
 /// More of the peer's bytes are not taken while so many wait for the application.
 const LOCAL_BYTES_MAX: usize = 256 << 10;
+/// Nor while the half holds so many back until the application has answered.
+const HELD_BYTES_MAX: usize = 8 << 20;
 /// How often the half is told what is known of the link.
 const LINK_NEWS: Duration = Duration::from_millis(100);
 /// How often a half that waits is asked again while the peer is silent.
@@ -63,6 +65,13 @@ struct Shared {
     is_cut: bool,
     wake_ns: Option<u64>,
     link_told: Instant,
+}
+
+impl Shared {
+    /// Whether more of the peer's bytes would only lie here.
+    fn is_full(&self) -> bool {
+        self.local_bytes > LOCAL_BYTES_MAX || self.half.held_bytes() > HELD_BYTES_MAX
+    }
 }
 
 impl<'a> Optimising<'a> {
@@ -164,7 +173,7 @@ impl<'a> Optimising<'a> {
 
     async fn intake(&self, mut back: Inbound) -> Result<(), Failure> {
         loop {
-            while lock(&self.shared).local_bytes > LOCAL_BYTES_MAX {
+            while lock(&self.shared).is_full() {
                 self.has_room.notified().await;
             }
             let Some(bytes) = back.next(self.flow).await.map_err(Failure::Flow)? else {
@@ -206,6 +215,7 @@ impl<'a> Optimising<'a> {
         drop(shared);
         self.for_peer.notify_one();
         self.for_local.notify_one();
+        self.has_room.notify_one();
     }
 
     fn drain(&self, shared: &mut Shared) {

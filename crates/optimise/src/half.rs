@@ -130,11 +130,14 @@ impl Half {
         }
         let result = match &mut self.state {
             State::NearSmb(smb) => smb.handle_server_end(&mut self.out),
-            State::FarSmb(smb) => smb.handle_client_end(&mut self.out),
+            State::FarSmb(smb) => smb.handle_client_end(&mut self.out, &mut self.stats),
             State::Detecting { .. } | State::Waiting | State::Opaque => Ok(()),
         };
         self.settle(result);
-        self.out.local_end();
+        // The far half of SMB may have to wait for the server first.
+        if !matches!(self.state, State::FarSmb(_)) {
+            self.out.local_end();
+        }
     }
 
     /// The time that was asked for has come.
@@ -150,9 +153,11 @@ impl Half {
 
     /// What the link carries towards the other half has been measured anew.
     pub fn handle_link(&mut self, rate_bytes_s: u64, rtt_ns: u64) {
-        let bdp_bytes = Settings::of_link(rate_bytes_s, rtt_ns).bdp_bytes;
-        if let State::FarSmb(smb) = &mut self.state {
-            smb.handle_link(bdp_bytes);
+        let settings = Settings::of_link(rate_bytes_s, rtt_ns);
+        match &mut self.state {
+            State::FarSmb(smb) => smb.handle_link(settings.bdp_bytes),
+            State::NearSmb(smb) => smb.handle_link(&settings),
+            _ => (),
         }
     }
 
@@ -189,6 +194,15 @@ impl Half {
     #[must_use]
     pub fn reason(&self) -> Option<Reason> {
         self.out.reason()
+    }
+
+    /// Bytes of the flow that wait for the application to answer: while they are many, no more should be handed over.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        match &self.state {
+            State::FarSmb(smb) => smb.held_bytes(),
+            _ => 0,
+        }
     }
 
     /// What it did so far.

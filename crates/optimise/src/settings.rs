@@ -3,6 +3,13 @@
 /// Milliseconds as nanoseconds.
 const MS: u64 = 1_000_000;
 
+/// At most so many bytes of writes are answered early.
+const BEHIND_BYTES_MAX: u128 = 16 << 20;
+/// And no more than the link carries in this time: somebody may wait for the file to be let go.
+const BEHIND_S_MAX: u128 = 3;
+/// But at least.
+const BEHIND_BYTES_MIN: u128 = 256 << 10;
+
 /// One per flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -14,6 +21,8 @@ pub struct Settings {
     pub bdp_bytes: u64,
     /// The most that is read ahead of a connection's client, all its files together.
     pub ahead_bytes_max: u64,
+    /// The most of a connection's writes that are answered before the server has.
+    pub behind_bytes_max: u64,
     /// How long the first bytes are waited for when some have come.
     pub detect_ns_max: u64,
 }
@@ -28,6 +37,7 @@ impl Settings {
             rtt_ns_min: 2 * MS,
             bdp_bytes: u64::try_from(bdp_bytes).unwrap_or(u64::MAX),
             ahead_bytes_max: 16 << 20,
+            behind_bytes_max: behind_bytes(rate_bytes_s, rtt_ns),
             detect_ns_max: 200 * MS,
         }
     }
@@ -37,4 +47,13 @@ impl Settings {
     pub fn can_gain(&self) -> bool {
         self.rtt_ns >= self.rtt_ns_min
     }
+}
+
+/// What keeps the link full: what it holds, once more for the way through both gateways, and some blocks.
+fn behind_bytes(rate_bytes_s: u64, rtt_ns: u64) -> u64 {
+    let bdp_bytes = u128::from(rate_bytes_s) * u128::from(rtt_ns) / 1_000_000_000;
+    let wanted_bytes = 2 * bdp_bytes + (1 << 20);
+    let most_bytes = (u128::from(rate_bytes_s) * BEHIND_S_MAX).min(BEHIND_BYTES_MAX);
+    // At most 16 MiB.
+    wanted_bytes.min(most_bytes).max(BEHIND_BYTES_MIN) as u64
 }

@@ -17,6 +17,12 @@ pub struct Stats {
     pub wasted_bytes: u64,
     /// Times that something read ahead was dropped because it may have changed.
     pub breaks: u64,
+    /// Writes that were answered by the near half.
+    pub writes_answered: u64,
+    /// Bytes of those.
+    pub behind_bytes: u64,
+    /// Writes that were answered and then refused by the server.
+    pub writes_failed: u64,
 }
 
 impl Stats {
@@ -29,5 +35,8 @@ impl Stats {
         self.ahead_bytes += other.ahead_bytes;
         self.wasted_bytes += other.wasted_bytes;
         self.breaks += other.breaks;
+        self.writes_answered += other.writes_answered;
+        self.behind_bytes += other.behind_bytes;
+        self.writes_failed += other.writes_failed;
     }
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use farhaul_optimise::{Reason, Settings};
 use model::client::{Client, Manners, Step};
 use model::server::{OtherWrite, Server, Terms};
-use model::world::World;
+use model::world::{Learner, World};
 use source::{Noise, noise};
 
 const MS: u64 = 1_000_000;
@@ -72,6 +72,7 @@ impl Plan {
     fn run(&self) -> World {
         let mut world = self.world();
         world.run();
+        assert_eq!(world.client.errors, []);
         world
     }
 
@@ -182,6 +183,29 @@ fn times_of_files() {
     }
     let kept = std::fs::read_to_string(path).unwrap_or_default();
     assert!(table == kept, "it was\n{kept}\nit is\n{table}");
+}
+
+/// A tunnel that is told nothing finds its rate by what it carries: whoever waits for it to do so waits long.
+#[test]
+fn a_tunnel_learns_its_rate_while_a_file_is_read_ahead() {
+    for rtt_ms in [60, 200, 500] {
+        let link = (OC1, rtt_ms * MS);
+        let mut plan = Plan::new(whole(61_440, 1), 100_000_000, link);
+        plan.manners.asks = 8;
+        let mut world = plan.world();
+        world.learner = Some(Learner {
+            link,
+            rate_bytes_s: OC1 / 8,
+            next_ns: 0,
+            seen_bytes: 0,
+        });
+        world.run();
+        assert_eq!((world.client.read_bytes, world.cut), (100_000_000, None));
+        // It knows an eighth: three round trips of twice and a half as much each at the best.
+        let limit_ms = rtt_ms as f64 + 100_000_000.0 * 1e3 / OC1 as f64;
+        let lost_ms = took_ms(&world) - limit_ms;
+        assert!(lost_ms < 4.0 * rtt_ms as f64, "{rtt_ms}: {lost_ms}");
+    }
 }
 
 #[test]

@@ -25,5 +25,6 @@ mod outage;
 mod reduction;
 mod refusal;
 mod smb;
+mod smb_writes;
 mod start_up;
 mod strangers;

@@ -13,25 +13,31 @@ use rustix::process::Signal;
 use crate::apps::content;
 use crate::world::{HANG, World, until};
 
-const LINK: &str = "rate 50mbit delay 50ms queue 100ms";
+pub const LINK: &str = "rate 50mbit delay 50ms queue 100ms";
 /// Slow enough for others to do something in the middle of a file.
-const SLOW: &str = "rate 10mbit delay 50ms queue 100ms";
-const RESUME: &str = "[tunnel]\nresume_max = '5s'";
+pub const SLOW: &str = "rate 10mbit delay 50ms queue 100ms";
+pub const RESUME: &str = "[tunnel]\nresume_max = '5s'";
 /// Everybody may write, as the folder's owner.
 const WRITABLE: &str = "read only = no\nforce user = root";
-const FILE_BYTES: usize = 3_200_000;
+pub const FILE_BYTES: usize = 3_200_000;
 /// What smbget asks for at once.
 const BLOCK_BYTES: usize = 64_000;
 
-struct Site {
-    world: World,
-    folders: Folders,
+pub struct Site {
+    pub world: World,
+    pub folders: Folders,
 }
 
 impl Site {
-    fn up(link: &str, test: &str, config: &str) -> Self {
+    pub fn up(link: &str, test: &str, config: &str) -> Self {
+        Self::with(link, test, config, "")
+    }
+
+    /// With more for the server's configuration.
+    pub fn with(link: &str, test: &str, config: &str, more: &str) -> Self {
         let mut world = World::over(Some(link), test, config, config);
-        let folders = start_files(&mut world.lab, WRITABLE).unwrap();
+        let share = format!("{WRITABLE}\n{more}");
+        let folders = start_files(&mut world.lab, &share).unwrap();
         Self { world, folders }
     }
 
@@ -57,7 +63,7 @@ impl Site {
     }
 
     /// `words` are smbclient's own, after the share; `{fetched}` in them is the folder to fetch into.
-    fn smbclient(&self, role: &str, words: &[&str]) -> Command {
+    pub fn smbclient(&self, role: &str, words: &[&str]) -> Command {
         let mut command = self.world.lab.namespace(role).unwrap().command("smbclient");
         command.arg(format!("//{SERVER}/{SHARE}")).arg("-s");
         command.arg(&self.folders.smb_client_config);
@@ -67,7 +73,7 @@ impl Site {
         command
     }
 
-    fn get(&self, name: &str) -> Vec<u8> {
+    pub fn get(&self, name: &str) -> Vec<u8> {
         let script = format!("get {name} {{fetched}}/{name}");
         done(&mut self.smbclient("client", &["-N", "-c", &script]));
         self.fetched(name)
@@ -81,13 +87,13 @@ impl Site {
         done(&mut self.smbclient("server", &["-N", "-c", &script]));
     }
 
-    fn counted(&self, side: Side, what: &str) -> u64 {
+    pub fn counted(&self, side: Side, what: &str) -> u64 {
         let name = format!("farhaul_peer_optimiser_{what}_total");
         self.world.metric(side, &name)
     }
 }
 
-fn done(command: &mut Command) -> Output {
+pub fn done(command: &mut Command) -> Output {
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{command:?}: {output:?}");
     output

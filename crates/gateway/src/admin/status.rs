@@ -234,6 +234,15 @@ pub struct OptimiserStatus {
     pub wasted_bytes: u64,
     /// Times a server here took back an oplock or lease.
     pub breaks: u64,
+    /// Writes of clients here that were answered without asking the peer.
+    pub writes_answered: u64,
+    /// Bytes of those.
+    pub behind_bytes: u64,
+    /// Writes that were answered at the peer and refused by a server here; their clients hear of it before, or when,
+    /// they close the file.
+    pub writes_failed: u64,
+    /// The round trip is so short that nothing could be gained: new flows go without.
+    pub no_gain: bool,
 }
 
 /// Flows by state.

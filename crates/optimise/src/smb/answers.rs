@@ -23,6 +23,8 @@ pub(super) struct Answered {
     pub(super) is_lent: bool,
     /// It is not for the client.
     pub(super) is_ours: bool,
+    /// The client shall see this error instead.
+    pub(super) fails: Option<u32>,
 }
 
 impl FarSmb {
@@ -66,7 +68,9 @@ impl FarSmb {
             return (answered, Ok(()));
         }
         let purpose = std::mem::replace(&mut request.purpose, Purpose::Pass);
-        let command = request.command;
+        let (command, file) = (request.command, request.file);
+        let failure = self.writing.failure_of(command, file);
+        answered.fails = failure.filter(|_| header.status == STATUS_OK);
         answered.is_lent =
             matches!(purpose, Purpose::Create(_, Lends::Exclusive)) && header.status == STATUS_OK;
         (
@@ -116,7 +120,7 @@ impl FarSmb {
                 return self.connection.handle_tree(session, tree, &response);
             }
             (_, Purpose::Create(asked, lends), Some(tree)) => {
-                self.handle_opened((session, tree), &asked, lends, message);
+                self.handle_opened((session, tree), &asked, lends, message, out);
             }
             (_, Purpose::Read(read, changes), _) => {
                 self.handle_passed_read(&read, changes, message, out);
@@ -132,6 +136,7 @@ impl FarSmb {
         asked: &CreateRequest,
         lends: Lends,
         message: &[u8],
+        out: &mut Outbox,
     ) {
         let Ok(response) = CreateResponse::parse(message) else {
             return;
@@ -163,7 +168,9 @@ impl FarSmb {
             is_broken: false,
             run: None,
         };
-        self.files.insert(response.file, opened);
+        if self.files.insert(response.file, opened) {
+            self.consider_writing(response.file, asked, out);
+        }
     }
 
     /// What was read ahead is dropped at the near half before the break reaches it (MS-SMB2 3.2.5.19). Whether it is a
@@ -188,6 +195,7 @@ impl FarSmb {
         if !is_known {
             self.end_runs(|_, _| true, out, stats);
         }
+        self.review_writing(out);
         false
     }
 
@@ -214,6 +222,7 @@ impl FarSmb {
                 _ => (),
             }
             self.end_runs(|_, file| !file.protection.protects(), out, stats);
+            self.review_writing(out);
         }
     }
 }

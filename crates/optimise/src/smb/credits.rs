@@ -5,7 +5,10 @@
 //! taken nearly all there are leaves us some of those that come back.
 
 /// A client that has so many left can do without the next: the longest read takes 128.
-const PLENTY: i64 = 512;
+pub const PLENTY: i64 = 512;
+
+/// More than we need for anything.
+const SPARE_MAX: u32 = 1024;
 
 /// The far half's account.
 #[derive(Debug, Default)]
@@ -16,6 +19,8 @@ pub struct Credits {
     asked: u32,
     /// What the client has left.
     client: i64,
+    /// What it was given in all.
+    given: u64,
 }
 
 /// What was asked in a request of the client's.
@@ -67,6 +72,12 @@ impl Credits {
             true => granted.min(asked.by_client),
             false => granted,
         };
+        // What we have too much of goes back.
+        let surplus = self.spare.saturating_sub(SPARE_MAX);
+        let missing = u32::from(asked.by_client.saturating_sub(given));
+        if asked.is_shared && self.client < PLENTY {
+            given += surplus.min(missing) as u16;
+        }
         // A client without credits and without requests could never go on; a server that leaves it
         // without counts ours.
         if given == 0 && is_alone && self.client <= 0 && total > 0 {
@@ -77,6 +88,7 @@ impl Credits {
         asked.by_us = 0;
         asked.by_client = asked.by_client.saturating_sub(given);
         self.client += i64::from(given);
+        self.given += u64::from(given);
         given
     }
 
@@ -94,6 +106,12 @@ impl Credits {
             self.spare -= charge;
         }
         is_enough
+    }
+
+    /// What the client was given since the connection began.
+    #[must_use]
+    pub fn given(&self) -> u64 {
+        self.given
     }
 
     /// Ours to spend.
@@ -145,6 +163,23 @@ mod tests {
             assert_eq!(credits.handle_grant(1, &mut asked, true), 0);
             assert_eq!(credits.spare(), nth + 1);
         }
+    }
+
+    #[test]
+    fn what_is_too_much_goes_back() {
+        let mut credits = Credits::new();
+        credits.handle_request(1);
+        let mut asked = credits.ask(0, 4000);
+        assert_eq!(credits.handle_grant(4000, &mut asked, false), 0);
+        let mut asked = credits.ask(600, 0);
+        assert_eq!(credits.handle_grant(1, &mut asked, true), 1, "as it was");
+        let mut asked = Asked {
+            by_client: 600,
+            by_us: 1,
+            is_shared: true,
+        };
+        assert_eq!(credits.handle_grant(2, &mut asked, true), 600);
+        assert_eq!(credits.spare(), 4000 - 598);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::bytes_le::Reader;
 use super::smb2::header::{Command, HEADER_BYTES, Header, messages};
 use super::smb2::open::{CloseRequest, CreateRequest, FileId};
-use super::smb2::transfer::WriteRequest;
+use super::smb2::transfer::WriteHead;
 
 /// FILE_SUPERSEDE, FILE_OVERWRITE, FILE_OVERWRITE_IF: what was in the file is gone.
 const DISPOSITIONS_THAT_CHANGE: [u32; 3] = [0, 4, 5];
@@ -85,7 +85,7 @@ fn may_change(message: &[u8]) -> bool {
 }
 
 /// The file a request is about, where the place it is in is known.
-fn file_of(command: Command, message: &[u8]) -> Option<FileId> {
+pub fn file_of(command: Command, message: &[u8]) -> Option<FileId> {
     let at = |offset: usize| {
         let mut reader = Reader::new(message, HEADER_BYTES + offset);
         let (persistent, volatile) = (reader.u64().ok()?, reader.u64().ok()?);
@@ -95,7 +95,7 @@ fn file_of(command: Command, message: &[u8]) -> Option<FileId> {
         })
     };
     match command {
-        Command::Write => WriteRequest::file_of(message).ok(),
+        Command::Write => Some(WriteHead::parse(message).ok()?.file),
         Command::Close => Some(CloseRequest::parse(message).ok()?.file),
         // MS-SMB2 2.2.19, 2.2.39, 2.2.26, 2.2.31, 2.2.17.
         Command::Read | Command::SetInfo => at(16),

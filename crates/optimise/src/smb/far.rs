@@ -4,11 +4,13 @@
 //! Until the first run or loan every message passes with the client's ids, so that everything can still go opaque. From then on
 //! ids are ours, and what cannot be renumbered (signed, encrypted, malformed) ends the connection.
 
+use std::collections::VecDeque;
+
 use bytes::{Bytes, BytesMut};
 
 use super::connection::Connection;
 use super::credits::{Asked, Credits};
-use super::effect::{Effect, effects};
+use super::effect::{Effect, effects, file_of};
 use super::files::{Files, OpenFile};
 use super::ids::Ids;
 use super::lent::Lent;
@@ -22,11 +24,12 @@ use super::smb2::header::{
     set_message_id,
 };
 use super::smb2::open::{
-    CloseRequest, CreateRequest, OPLOCK_EXCLUSIVE, OPLOCK_NONE, set_oplock_asked,
+    CloseRequest, CreateRequest, FileId, OPLOCK_EXCLUSIVE, OPLOCK_NONE, set_oplock_asked,
     set_oplock_granted,
 };
-use super::smb2::transfer::ReadRequest;
+use super::smb2::transfer::{ReadRequest, set_error};
 use super::window::Window;
+use super::writing::Writing;
 use crate::output::Outbox;
 use crate::reason::Reason;
 use crate::settings::Settings;
@@ -37,12 +40,18 @@ use crate::stats::Stats;
 pub struct FarSmb {
     client: Packets,
     server: Packets,
+    /// What the client asks next, and must wait for writes that are at the server.
+    held: Option<Piece>,
+    /// What we ask while a packet of the client's is passed on in pieces.
+    later: VecDeque<Bytes>,
+    has_client_ended: bool,
     pub(super) connection: Connection,
     pub(super) ids: Ids,
     pub(super) credits: Credits,
     pub(super) pending: Pending,
     pub(super) files: Files,
     pub(super) lent: Lent,
+    pub(super) writing: Writing,
     pub(super) window: Window,
     pub(super) ahead_bytes_max: u64,
     pub(super) next_run: u32,
@@ -66,6 +75,10 @@ impl FarSmb {
             pending: Pending::default(),
             files: Files::default(),
             lent: Lent::default(),
+            writing: Writing::default(),
+            held: None,
+            later: VecDeque::new(),
+            has_client_ended: false,
             window: Window::new(&settings),
             ahead_bytes_max: settings.ahead_bytes_max,
             next_run: 1,
@@ -97,14 +110,56 @@ impl FarSmb {
         stats: &mut Stats,
     ) -> Result<(), Reason> {
         self.client.push(bytes);
+        self.go_on(out, stats)
+    }
+
+    /// What the client asked and waits for the server.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.client.held_bytes()
+    }
+
+    /// Does what the client asks, as far as it need not wait.
+    pub(super) fn go_on(&mut self, out: &mut Outbox, stats: &mut Stats) -> Result<(), Reason> {
         loop {
-            match self.client.poll().map_err(|_| Reason::SmbMalformed)? {
-                None => return Ok(()),
-                Some(Piece::Service(bytes) | Piece::Rest(bytes)) => out.local(bytes),
+            let held = self.held.take();
+            let piece = match held {
+                Some(piece) => Some(piece),
+                None => self.client.poll().map_err(|_| Reason::SmbMalformed)?,
+            };
+            match piece {
+                None => break,
+                Some(Piece::Service(bytes)) => out.local(bytes),
+                Some(Piece::Rest(bytes)) => {
+                    out.local(bytes);
+                    self.send_later(out);
+                }
+                Some(piece @ (Piece::Beginning(_) | Piece::Message(_)))
+                    if self.must_wait(&piece) =>
+                {
+                    self.held = Some(piece);
+                    return Ok(());
+                }
                 Some(Piece::Beginning(packet) | Piece::Message(packet)) => {
                     self.handle_request(packet, out, stats)?;
                 }
             }
+        }
+        if self.has_client_ended {
+            out.local(self.client.take_held());
+            out.local_end();
+        }
+        Ok(())
+    }
+
+    /// A request of ours. It never gets into the middle of one of the client's.
+    pub(super) fn send_own(&mut self, packet: Bytes, out: &mut Outbox) {
+        self.later.push_back(packet);
+        self.send_later(out);
+    }
+
+    fn send_later(&mut self, out: &mut Outbox) {
+        if !self.client.has_rest() || self.held.is_some() {
+            self.later.drain(..).for_each(|packet| out.local(packet));
         }
     }
 
@@ -126,10 +181,14 @@ impl FarSmb {
         }
     }
 
-    pub(crate) fn handle_client_end(&mut self, out: &mut Outbox) -> Result<(), Reason> {
+    pub(crate) fn handle_client_end(
+        &mut self,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
         self.is_quiet = true;
-        out.local(self.client.take_held());
-        Ok(())
+        self.has_client_ended = true;
+        self.go_on(out, stats)
     }
 
     pub(crate) fn handle_server_end(&mut self, out: &mut Outbox) -> Result<(), Reason> {
@@ -162,6 +221,7 @@ impl FarSmb {
                 self.handle_fenced(number, out);
                 Ok(())
             }
+            Message::Behind { is_paid, id, file } => self.writing.announce(id, file, is_paid),
             _ => Err(Reason::Halves),
         }
     }
@@ -186,6 +246,7 @@ impl FarSmb {
             return Err(reason);
         }
         self.is_quiet = true;
+        self.writing.forbid_all();
         self.end_runs(|_, _| true, out, stats);
         out.message(Message::Quiet { reason }.encode());
         out.gave_up(reason);
@@ -216,6 +277,9 @@ impl FarSmb {
             self.handle_effect(effect, out, stats);
         }
         self.handle_acknowledged(&message, out, stats);
+        if let Some(written) = self.take_behind(&packet) {
+            return self.write_behind(&packet, &written, out);
+        }
         let read = readable(&packet);
         if let Some((header, read)) = &read
             && self.is_covered(header, read, out, stats)
@@ -254,7 +318,7 @@ impl FarSmb {
         let places = messages(packet.get(PREFIX_BYTES..).unwrap_or_default());
         let places = places.map_err(|_| Reason::SmbMalformed)?;
         let mut edited = BytesMut::from(&*packet);
-        let mut result = Ok(());
+        let (mut result, mut file) = (Ok(()), None);
         for (start, end) in &places {
             let message = packet.slice(PREFIX_BYTES + start..PREFIX_BYTES + end);
             let header = Header::parse(&message).map_err(|_| Reason::SmbMalformed)?;
@@ -271,6 +335,12 @@ impl FarSmb {
                 }
                 continue;
             }
+            file = match header.command {
+                Command::Create => None,
+                command => file_of(command, &message)
+                    .filter(|file| *file != FileId::RELATED)
+                    .or(file),
+            };
             let purpose = self.purpose(&header, &message);
             if matches!(purpose, Purpose::Create(_, Lends::Exclusive)) {
                 set_oplock_asked(&mut edited, at, OPLOCK_EXCLUSIVE);
@@ -280,6 +350,7 @@ impl FarSmb {
             let request = Request {
                 client_id: header.message_id,
                 command: header.command,
+                file,
                 asked,
                 is_change,
                 purpose,
@@ -312,7 +383,7 @@ impl FarSmb {
             && header.command != Command::SessionSetup
             && !self.is_quiet;
         match may_alter {
-            true => self.credits.ask(by_client, self.window.credits()),
+            true => self.credits.ask(by_client, self.credits_wanted()),
             false => Asked {
                 by_client,
                 by_us: 0,
@@ -342,6 +413,7 @@ impl FarSmb {
     }
 
     fn opens(&mut self, header: &Header, create: CreateRequest) -> Purpose {
+        self.writing.handle_opening(&create);
         let lends = match self.may_lend(header, &create) && self.ids.begin() {
             true => Lends::Exclusive,
             false => Lends::Nothing,
@@ -355,6 +427,7 @@ impl FarSmb {
                 self.end_runs(|other, _| other == id, out, stats);
                 self.files.remove(id);
                 self.lent.handle_closing(id);
+                self.writing.forbid(id);
             }
             Effect::Changes(changed) => {
                 self.changes = self.changes.wrapping_add(1);
@@ -364,6 +437,7 @@ impl FarSmb {
             }
             Effect::Everything => {
                 self.changes = self.changes.wrapping_add(1);
+                self.writing.forbid_all();
                 self.end_runs(|_, _| true, out, stats);
             }
         }
@@ -391,7 +465,10 @@ impl FarSmb {
             && places.len() == 1
             && self.pending.is_own(header.message_id)
         {
-            return self.handle_own(&header, &message, out, stats);
+            self.handle_own(&header, &message, out, stats)?;
+            self.offer(out);
+            self.give_back(out);
+            return self.go_on(out, stats);
         }
         let mut edited = BytesMut::from(&*packet);
         let (mut result, mut is_ours) = (Ok(()), false);
@@ -410,14 +487,21 @@ impl FarSmb {
             if answered.is_lent {
                 set_oplock_granted(&mut edited, at, OPLOCK_NONE);
             }
+            if let (Some(status), Some(answer)) =
+                (answered.fails, edited.get_mut(at..PREFIX_BYTES + end))
+            {
+                set_error(answer, status);
+            }
             is_ours |= answered.is_ours;
             result = result.and(followed);
         }
+        self.offer(out);
         if !is_ours {
             out.peer(edited.freeze());
         }
         self.give_back(out);
-        result
+        result?;
+        self.go_on(out, stats)
     }
 }
 

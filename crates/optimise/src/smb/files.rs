@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::ahead::Run;
 use super::smb2::open::{
-    CreateRequest, CreateResponse, FileId, LEASE_READ, Lease, OPLOCK_BATCH, OPLOCK_EXCLUSIVE,
-    OPLOCK_II, OPLOCK_LEASE, OPLOCK_NONE, SHARE_WRITE,
+    CreateRequest, CreateResponse, FileId, LEASE_READ, LEASE_WRITE, Lease, OPLOCK_BATCH,
+    OPLOCK_EXCLUSIVE, OPLOCK_II, OPLOCK_LEASE, OPLOCK_NONE, SHARE_WRITE,
 };
 
 /// More than a client has open at a time; those beyond are not read ahead.
@@ -54,6 +54,15 @@ impl Protection {
     #[must_use]
     pub fn is_firm(&self) -> bool {
         self.are_writers_denied || [OPLOCK_EXCLUSIVE, OPLOCK_BATCH].contains(&self.oplock)
+    }
+
+    /// Whether nobody else reads the file without a break before: its holder may keep what it writes for a while.
+    #[must_use]
+    pub fn keeps_writes(&self) -> bool {
+        let has_lease = self
+            .lease
+            .is_some_and(|(_, state)| state & LEASE_WRITE != 0);
+        has_lease || [OPLOCK_EXCLUSIVE, OPLOCK_BATCH].contains(&self.oplock)
     }
 }
 
@@ -109,11 +118,13 @@ pub struct Files {
 }
 
 impl Files {
-    /// A file was opened.
-    pub fn insert(&mut self, id: FileId, file: OpenFile) {
-        if self.files.len() < FILES_MAX {
+    /// A file was opened. False: there are too many.
+    pub fn insert(&mut self, id: FileId, file: OpenFile) -> bool {
+        let has_room = self.files.len() < FILES_MAX;
+        if has_room {
             self.files.insert(id, file);
         }
+        has_room
     }
 
     /// A file was closed.
@@ -124,6 +135,13 @@ impl Files {
     /// One of them.
     pub fn get(&mut self, id: FileId) -> Option<&mut OpenFile> {
         self.files.get_mut(&id)
+    }
+
+    /// Whether no other open file of the same client can be the same one.
+    #[must_use]
+    pub fn is_firm(&self, id: FileId) -> bool {
+        let file = self.files.get(&id);
+        file.is_some_and(|file| file.protection.is_firm())
     }
 
     /// The file of a run.

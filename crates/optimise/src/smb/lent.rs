@@ -15,7 +15,8 @@ use super::pending::{Purpose, Request};
 use super::smb2::breaks::{Break, OplockBreak};
 use super::smb2::header::{Command, Header};
 use super::smb2::open::{
-    CreateRequest, FileId, OPLOCK_EXCLUSIVE, OPLOCK_NONE, OPTIONS_ABOUT_OPLOCKS, READS, SHARE_WRITE,
+    CreateRequest, FileId, OPLOCK_EXCLUSIVE, OPLOCK_NONE, OPTIONS_ABOUT_OPLOCKS, READS,
+    SHARE_WRITE, WRITES,
 };
 use crate::output::Outbox;
 use crate::stats::Stats;
@@ -23,7 +24,7 @@ use crate::stats::Stats;
 /// Loans of a connection.
 const LOANS_MAX: usize = 4096;
 /// A near half that has not answered in this time is not there; a server waits 35 s (MS-SMB2 3.3.2.1).
-const FENCE_NS: u64 = 20_000_000_000;
+const FENCE_NS: u64 = 30_000_000_000;
 
 /// One oplock.
 #[derive(Debug)]
@@ -101,14 +102,14 @@ impl Lent {
         self.fences.front().map(|fence| fence.due_ns)
     }
 
-    fn next_owed(&mut self) -> Option<(FileId, u64, u32)> {
-        while let Some(file) = self.owed.front().copied() {
-            match self.loans.get(&file).filter(|loan| !loan.is_closing) {
-                Some(loan) => return Some((file, loan.session, loan.tree)),
-                None => drop(self.owed.pop_front()),
-            }
-        }
-        None
+    /// What can be given back: `is_busy` files wait.
+    fn next_owed(&mut self, is_busy: impl Fn(FileId) -> bool) -> Option<(FileId, u64, u32)> {
+        let loans = &self.loans;
+        let is_open = |file: &FileId| loans.get(file).is_some_and(|loan| !loan.is_closing);
+        self.owed.retain(is_open);
+        let file = self.owed.iter().copied().find(|file| !is_busy(*file))?;
+        let loan = self.loans.get(&file)?;
+        Some((file, loan.session, loan.tree))
     }
 }
 
@@ -120,8 +121,11 @@ impl FarSmb {
         let is_disk = header
             .tree()
             .is_some_and(|tree| self.connection.is_disk(header.session, tree));
-        let is_unprotected = create.oplock == OPLOCK_NONE && create.share & SHARE_WRITE != 0;
-        let reads = create.access & READS != 0 && create.options & OPTIONS_ABOUT_OPLOCKS == 0;
+        let writes = create.access & WRITES != 0;
+        let is_unprotected =
+            create.oplock == OPLOCK_NONE && (create.share & SHARE_WRITE != 0 || writes);
+        let reads = create.access & READS != 0 || writes;
+        let reads = reads && create.options & OPTIONS_ABOUT_OPLOCKS == 0;
         let has_room = self.lent.loans.len() < LOANS_MAX && self.credits.spare() > 0;
         is_plain && is_disk && is_unprotected && reads && has_room && !self.is_quiet
     }
@@ -130,13 +134,16 @@ impl FarSmb {
     pub(super) fn handle_recalled(&mut self, file: FileId, out: &mut Outbox, stats: &mut Stats) {
         self.end_runs(|id, _| id == file, out, stats);
         self.files.handle_oplock(file, OPLOCK_NONE);
+        let was_writable = self.writing.concerns(file);
+        self.forbid_writing(file, out);
         let Some(loan) = self.lent.loans.get_mut(&file) else {
             return;
         };
         if !std::mem::take(&mut loan.is_exclusive) {
             return;
         }
-        if self.files.get(file).is_some_and(|file| file.was_ahead) {
+        let was_ahead = self.files.get(file).is_some_and(|file| file.was_ahead);
+        if was_ahead || was_writable {
             let number = self.lent.next_fence;
             self.lent.next_fence = number.wrapping_add(1);
             let due_ns = self.now_ns.saturating_add(FENCE_NS);
@@ -168,13 +175,18 @@ impl FarSmb {
 
     /// Gives back what can be given back (MS-SMB2 2.2.24.1).
     pub(super) fn give_back(&mut self, out: &mut Outbox) {
-        while let Some((file, session, tree)) = self.lent.next_owed() {
+        loop {
+            let writing = &self.writing;
+            let owed = self.lent.next_owed(|file| writing.is_busy(file));
+            let Some((file, session, tree)) = owed else {
+                return;
+            };
             if !self.credits.spend(1) {
                 return;
             }
-            self.lent.owed.pop_front();
+            self.lent.owed.retain(|other| *other != file);
             let message_id = self.ids.take(1);
-            let asked = self.credits.ask(1, self.window.credits());
+            let asked = self.credits.ask(1, self.credits_wanted());
             let header = Header {
                 credit_charge: self.connection.charge(),
                 credits: asked.by_client.saturating_add(asked.by_us),
@@ -184,10 +196,11 @@ impl FarSmb {
             header.emit(&mut message);
             let oplock = OPLOCK_NONE;
             Break::Oplock(OplockBreak { oplock, file }).emit(&mut message);
-            out.local(packet(&message));
+            self.send_own(packet(&message), out);
             let request = Request {
                 client_id: message_id,
                 command: Command::OplockBreak,
+                file: None,
                 asked,
                 is_change: false,
                 purpose: Purpose::OwnBreak,

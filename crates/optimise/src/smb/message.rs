@@ -10,11 +10,15 @@
 //! | 6 | YOURS | packet | far: answer this request yourself, out of a run; I have not passed it on |
 //! | 7 | QUIET | reason 1 | far: from here on nothing is read ahead |
 //! | 8 | FENCE | number 4 | far: say when you have done all the above |
+//! | 9 | WRITABLE | session 8, tree 4, file 16 | far: answer the writes of this file yourself |
+//! | 10 | UNWRITABLE | file 16 | far: no longer |
+//! | 11 | ROOM | credits 4, bytes 4, given 8 | far: so many credits more for that; so much of it is done; so many credits the client was given since the connection began |
 //! | 16 | USED | run 4, upto 8 | near: the client has been given what lies before |
 //! | 17 | REFUSED | run 4 | near: this run came too late |
 //! | 18 | WANT | run 4, upto 8 | near: a client waits for more of this run than was announced |
 //! | 19 | STOP | reason 1 | near: read nothing ahead from here on |
 //! | 20 | FENCED | number 4 | near: I have |
+//! | 21 | BEHIND | paid 1, id 8, file 16 | near: I answer the write with this id, which follows, myself; paid 1: with credits of ROOM, 0: with none |
 //!
 //! Integers are big-endian. `to` of all ones: to the end of the file. `firm`: changes of other files cannot concern it.
 
@@ -34,11 +38,15 @@ const DROP: u8 = 5;
 const YOURS: u8 = 6;
 const QUIET: u8 = 7;
 const FENCE: u8 = 8;
+const WRITABLE: u8 = 9;
+const UNWRITABLE: u8 = 10;
+const ROOM: u8 = 11;
 const USED: u8 = 16;
 const REFUSED: u8 = 17;
 const WANT: u8 = 18;
 const STOP: u8 = 19;
 const FENCED: u8 = 20;
+const BEHIND: u8 = 21;
 
 /// The beginning of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,23 +69,78 @@ pub struct Ahead {
     pub to: u64,
 }
 
+/// What makes up ROOM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// For writes that the near half answers.
+    pub credits: u32,
+    /// Of those, done.
+    pub bytes: u32,
+    /// All credits that the client was given, except for what the near half answered.
+    pub given: u64,
+}
+
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // the table of the module
 pub enum Message {
     Ahead(Ahead),
-    More { run: u32, to: u64 },
-    Data { run: u32, offset: u64, bytes: Bytes },
-    End { run: u32, offset: u64 },
-    Drop { run: u32 },
-    Yours { packet: Bytes },
-    Quiet { reason: Reason },
-    Used { run: u32, upto: u64 },
-    Refused { run: u32 },
-    Want { run: u32, upto: u64 },
-    Stop { reason: Reason },
-    Fence { number: u32 },
-    Fenced { number: u32 },
+    More {
+        run: u32,
+        to: u64,
+    },
+    Data {
+        run: u32,
+        offset: u64,
+        bytes: Bytes,
+    },
+    End {
+        run: u32,
+        offset: u64,
+    },
+    Drop {
+        run: u32,
+    },
+    Yours {
+        packet: Bytes,
+    },
+    Quiet {
+        reason: Reason,
+    },
+    Used {
+        run: u32,
+        upto: u64,
+    },
+    Refused {
+        run: u32,
+    },
+    Want {
+        run: u32,
+        upto: u64,
+    },
+    Stop {
+        reason: Reason,
+    },
+    Fence {
+        number: u32,
+    },
+    Fenced {
+        number: u32,
+    },
+    Writable {
+        session: u64,
+        tree: u32,
+        file: FileId,
+    },
+    Unwritable {
+        file: FileId,
+    },
+    Room(Room),
+    Behind {
+        is_paid: bool,
+        id: u64,
+        file: FileId,
+    },
 }
 
 /// Bytes that are no message.
@@ -110,8 +173,41 @@ impl Message {
             Self::Stop { reason } => output.extend([STOP, reason.to_wire()]),
             Self::Fence { number } => numbered(FENCE, *number, None, &mut output),
             Self::Fenced { number } => numbered(FENCED, *number, None, &mut output),
+            about_writes => about_writes.encode_about_writes(&mut output),
         }
         output
+    }
+
+    fn encode_about_writes(&self, output: &mut Vec<u8>) {
+        match self {
+            Self::Writable {
+                session,
+                tree,
+                file,
+            } => {
+                output.put_u8(WRITABLE);
+                output.put_u64(*session);
+                output.put_u32(*tree);
+                put_file(output, *file);
+            }
+            Self::Unwritable { file } => {
+                output.put_u8(UNWRITABLE);
+                put_file(output, *file);
+            }
+            Self::Room(room) => {
+                output.put_u8(ROOM);
+                output.put_u32(room.credits);
+                output.put_u32(room.bytes);
+                output.put_u64(room.given);
+            }
+            Self::Behind { is_paid, id, file } => {
+                output.put_u8(BEHIND);
+                output.put_u8((*is_paid).into());
+                output.put_u64(*id);
+                put_file(output, *file);
+            }
+            _ => (),
+        }
     }
 
     /// Reads the payload of an item.
@@ -133,12 +229,38 @@ impl Message {
                     _ => Self::Stop { reason },
                 }
             }
+            WRITABLE | UNWRITABLE | ROOM | BEHIND => {
+                Self::decode_about_writes(kind, &mut fields).ok_or(NotAMessage)?
+            }
             kind => Self::decode_numbered(kind, &mut fields)?,
         };
         match fields.is_empty() {
             true => Ok(message),
             false => Err(NotAMessage),
         }
+    }
+
+    fn decode_about_writes(kind: u8, fields: &mut Bytes) -> Option<Self> {
+        Some(match kind {
+            WRITABLE => Self::Writable {
+                session: fields.try_get_u64().ok()?,
+                tree: fields.try_get_u32().ok()?,
+                file: get_file(fields)?,
+            },
+            UNWRITABLE => Self::Unwritable {
+                file: get_file(fields)?,
+            },
+            ROOM => Self::Room(Room {
+                credits: fields.try_get_u32().ok()?,
+                bytes: fields.try_get_u32().ok()?,
+                given: fields.try_get_u64().ok()?,
+            }),
+            _ => Self::Behind {
+                is_paid: fields.try_get_u8().ok()? != 0,
+                id: fields.try_get_u64().ok()?,
+                file: get_file(fields)?,
+            },
+        })
     }
 
     fn decode_numbered(kind: u8, fields: &mut Bytes) -> Result<Self, NotAMessage> {
@@ -180,6 +302,18 @@ fn numbered(kind: u8, run: u32, place: Option<u64>, output: &mut Vec<u8>) {
     }
 }
 
+fn put_file(output: &mut Vec<u8>, file: FileId) {
+    output.put_u64(file.persistent);
+    output.put_u64(file.volatile);
+}
+
+fn get_file(fields: &mut Bytes) -> Option<FileId> {
+    Some(FileId {
+        persistent: fields.try_get_u64().ok()?,
+        volatile: fields.try_get_u64().ok()?,
+    })
+}
+
 impl Ahead {
     fn encode(&self, output: &mut Vec<u8>) {
         numbered(AHEAD, self.run, None, output);
@@ -187,8 +321,7 @@ impl Ahead {
         output.put_u8(self.is_firm.into());
         output.put_u64(self.session);
         output.put_u32(self.tree);
-        output.put_u64(self.file.persistent);
-        output.put_u64(self.file.volatile);
+        put_file(output, self.file);
         output.put_u64(self.from);
         output.put_u64(self.to);
     }
@@ -200,10 +333,7 @@ impl Ahead {
             is_firm: fields.try_get_u8().ok()? != 0,
             session: fields.try_get_u64().ok()?,
             tree: fields.try_get_u32().ok()?,
-            file: FileId {
-                persistent: fields.try_get_u64().ok()?,
-                volatile: fields.try_get_u64().ok()?,
-            },
+            file: get_file(fields)?,
             from: fields.try_get_u64().ok()?,
             to: fields.try_get_u64().ok()?,
         })
@@ -213,6 +343,22 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn file() -> FileId {
+        FileId {
+            persistent: 0x0102,
+            volatile: 0x0304,
+        }
+    }
+
+    fn check(golden: &[(Message, &str)]) {
+        for (message, expected) in golden {
+            let encoded = message.encode();
+            let shown: String = encoded.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(shown, *expected, "{message:?}");
+            assert_eq!(Message::decode(&encoded.into()), Ok(message.clone()));
+        }
+    }
 
     fn ahead(file: FileId) -> Ahead {
         Ahead {
@@ -229,11 +375,7 @@ mod tests {
 
     #[test]
     fn invariant_10_messages_look_as_they_always_did() {
-        let file = FileId {
-            persistent: 0x0102,
-            volatile: 0x0304,
-        };
-        let ahead = ahead(file);
+        let ahead = ahead(file());
         let bytes = Bytes::from_static(b"ab");
         let golden: [(Message, &str); 13] = [
             (
@@ -283,12 +425,43 @@ mod tests {
             ),
             (Message::Fenced { number: 3 }, "1400000003"),
         ];
-        for (message, expected) in golden {
-            let encoded = message.encode();
-            let shown: String = encoded.iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(shown, expected, "{message:?}");
-            assert_eq!(Message::decode(&encoded.into()), Ok(message));
-        }
+        check(&golden);
+    }
+
+    #[test]
+    fn invariant_10_messages_about_writes_look_as_they_always_did() {
+        let file = file();
+        let golden: [(Message, &str); 4] = [
+            (
+                Message::Writable {
+                    session: 0x77,
+                    tree: 5,
+                    file,
+                },
+                "0900000000000000770000000500000000000001020000000000000304",
+            ),
+            (
+                Message::Unwritable { file },
+                "0a00000000000001020000000000000304",
+            ),
+            (
+                Message::Room(Room {
+                    credits: 4,
+                    bytes: 5,
+                    given: 6,
+                }),
+                "0b00000004000000050000000000000006",
+            ),
+            (
+                Message::Behind {
+                    is_paid: true,
+                    id: 8,
+                    file,
+                },
+                "1501000000000000000800000000000001020000000000000304",
+            ),
+        ];
+        check(&golden);
     }
 
     #[test]
@@ -296,6 +469,8 @@ mod tests {
         for payload in [
             &[][..],
             &[9, 0, 0, 0, 1],
+            &[11, 0, 0, 0, 1],
+            &[21; 20],
             &[5, 0, 0, 0],
             &[5, 0, 0, 0, 1, 2],
             &[1; 20],

@@ -1,4 +1,4 @@
-//! SMB: files on a server. The wire formats, and the two halves that read ahead.
+//! SMB: files on a server. The wire formats, and the two halves that read ahead and write behind.
 //!
 //! | file | what |
 //! |---|---|
@@ -8,12 +8,15 @@
 //! | `message` | what the halves tell each other |
 //! | `near`, `kept` | answers the client from what was read ahead |
 //! | `far`, `answers`, `pending`, `connection`, `files` | passes messages on, translated where need be, and follows what is open |
+//! | `behind` | answers writes before the server has |
+//! | `writing` | which, and what is done with them next to the server |
 //! | `reading`, `ahead` | decides what to read ahead next to the server |
 //! | `lent` | the oplocks that protect what is read ahead for clients that ask for none |
 //! | `ids`, `credits`, `window` | message ids, credits, how far ahead |
 
 mod ahead;
 mod answers;
+mod behind;
 mod bytes_le;
 mod connection;
 mod credits;
@@ -31,6 +34,7 @@ mod pending;
 mod reading;
 pub mod smb2;
 mod window;
+mod writing;
 
 pub use error::WireError;
 pub use far::FarSmb;

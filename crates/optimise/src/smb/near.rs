@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
+use super::behind::Behind;
 use super::effect::{Effect, effects};
 use super::kept::{Answer, Kept};
 use super::message::{Ahead, Message};
@@ -29,17 +30,18 @@ const READ_PACKET_BYTES_MAX: usize = 256;
 #[derive(Debug)]
 pub struct NearSmb {
     ahead_bytes_max: u64,
-    packets: Packets,
+    pub(super) packets: Packets,
     runs: BTreeMap<u32, Kept>,
     waiting: VecDeque<Bytes>,
     /// The far half could be heard a moment ago: what it has not broken is whole.
-    is_heard: bool,
+    pub(super) is_heard: bool,
     /// Messages that may have changed something.
     changes: u32,
     server: Boundary,
     /// Answers that wait until the server's packet is whole.
-    answers: VecDeque<Bytes>,
-    is_stopped: bool,
+    pub(super) answers: VecDeque<Bytes>,
+    pub(super) behind: Behind,
+    pub(super) is_stopped: bool,
     has_client_ended: bool,
 }
 
@@ -56,6 +58,7 @@ impl NearSmb {
             changes: 0,
             server: Boundary::default(),
             answers: VecDeque::new(),
+            behind: Behind::new(&settings),
             is_stopped: false,
             has_client_ended: false,
         }
@@ -72,11 +75,15 @@ impl NearSmb {
             let piece = self.packets.poll().map_err(|_| Reason::SmbMalformed)?;
             match piece {
                 None => return Ok(()),
-                Some(Piece::Service(bytes) | Piece::Rest(bytes)) => out.peer(bytes),
-                Some(Piece::Beginning(packet)) => self.pass(packet, out)?,
+                Some(Piece::Service(bytes)) => out.peer(bytes),
+                Some(Piece::Rest(bytes)) => {
+                    out.peer(bytes);
+                    self.handle_rest(out);
+                }
+                Some(Piece::Beginning(packet)) => self.handle_request(packet, out, stats)?,
                 Some(Piece::Message(packet)) => match readable(&packet) {
                     Some((header, read)) => self.handle_read(packet, &header, &read, out, stats),
-                    None => self.pass(packet, out)?,
+                    None => self.handle_request(packet, out, stats)?,
                 },
             }
         }
@@ -84,7 +91,7 @@ impl NearSmb {
 
     pub(crate) fn handle_client_end(&mut self, out: &mut Outbox) -> Result<(), Reason> {
         for packet in std::mem::take(&mut self.waiting) {
-            out.peer(packet);
+            self.peer(packet, out);
         }
         self.has_client_ended = true;
         out.peer(self.packets.take_held());
@@ -103,6 +110,7 @@ impl NearSmb {
     pub(crate) fn handle_server_end(&mut self, _out: &mut Outbox) -> Result<(), Reason> {
         self.runs.clear();
         self.waiting.clear();
+        self.behind.forget();
         Ok(())
     }
 
@@ -134,12 +142,23 @@ impl NearSmb {
                 }
             }
             Message::Yours { packet } => self.handle_yours(packet, out, stats)?,
-            Message::Quiet { reason } => out.gave_up(reason),
+            Message::Quiet { reason } => {
+                self.behind.forbid_all();
+                out.gave_up(reason);
+            }
+            Message::Writable {
+                session,
+                tree,
+                file,
+            } => self.behind.allow(file, session, tree),
+            Message::Unwritable { file } => self.behind.forbid(file),
+            Message::Room(room) => self.handle_room(room, out),
             Message::Fence { number } => out.message(Message::Fenced { number }.encode()),
             Message::Used { .. }
             | Message::Refused { .. }
             | Message::Want { .. }
             | Message::Stop { .. }
+            | Message::Behind { .. }
             | Message::Fenced { .. } => return Err(Reason::Halves),
         }
         Ok(())
@@ -150,7 +169,13 @@ impl NearSmb {
         let is_back = is_heard && !std::mem::replace(&mut self.is_heard, is_heard);
         if is_back {
             self.look_again(out, stats);
+            self.release(out);
         }
+    }
+
+    /// The link turned out to be another.
+    pub(crate) fn handle_link(&mut self, settings: &Settings) {
+        self.behind.handle_link(settings);
     }
 
     /// Reading ahead stops; it is the far half that knows what else can stop.
@@ -206,6 +231,7 @@ impl NearSmb {
     ) -> Result<(), Reason> {
         let (header, read) = readable(&packet).ok_or(Reason::Halves)?;
         let run = self.run_of(&header, &read);
+        self.behind.handle_returned(&header);
         if !self.try_read(&packet, &header, &read, out, stats) {
             if let Some(run) = run {
                 self.refuse(run, out);
@@ -232,7 +258,7 @@ impl NearSmb {
     ) {
         if !self.try_read(&packet, header, read, out, stats) {
             stats.reads_forwarded += 1;
-            out.peer(packet);
+            self.peer(packet, out);
         }
     }
 
@@ -321,14 +347,14 @@ impl NearSmb {
     /// A read that should have been answered here goes to the server.
     fn pass_again(&mut self, packet: Bytes, out: &mut Outbox) {
         match self.has_client_ended {
-            false => out.peer(packet),
+            false => self.peer(packet, out),
             // Our direction has ended: the client would wait for ever.
             true => out.cut(Reason::Halves),
         }
     }
 
     /// Passes a request on, after what it makes worthless is forgotten.
-    fn pass(&mut self, packet: Bytes, out: &mut Outbox) -> Result<(), Reason> {
+    pub(super) fn pass(&mut self, packet: Bytes, out: &mut Outbox) -> Result<(), Reason> {
         let message = packet.get(PREFIX_BYTES..).unwrap_or_default();
         let kind = message.first_chunk::<4>().copied().unwrap_or_default();
         if [MARK_SMB1, MARK_ENCRYPTED, MARK_COMPRESSED].contains(&kind) {
@@ -340,11 +366,15 @@ impl NearSmb {
         for effect in effects(message) {
             self.handle_effect(effect, out);
         }
+        if has_locks(message) {
+            // What others may not write to is the server's to say.
+            self.behind.forbid_all();
+        }
         if self.cancels_waiting(message) {
             // It is answered soon; a read that is not pending cannot be cancelled (MS-SMB2 3.3.5.16).
             return Ok(());
         }
-        out.peer(packet);
+        self.peer(packet, out);
         match is_known {
             true => Ok(()),
             false => Err(Reason::SmbMalformed),
@@ -363,7 +393,10 @@ impl NearSmb {
 
     fn handle_effect(&mut self, effect: Effect, out: &mut Outbox) {
         match effect {
-            Effect::Closes(file) => self.runs.retain(|_, kept| kept.ahead.file != file),
+            Effect::Closes(file) => {
+                self.behind.forbid(file);
+                self.runs.retain(|_, kept| kept.ahead.file != file);
+            }
             Effect::Changes(file) => {
                 self.changes = self.changes.wrapping_add(1);
                 let is_safe = |kept: &Kept| kept.ahead.is_firm && file != Some(kept.ahead.file);
@@ -371,17 +404,33 @@ impl NearSmb {
             }
             Effect::Everything => {
                 self.changes = self.changes.wrapping_add(1);
+                self.behind.forbid_all();
                 self.runs.clear();
             }
         }
         self.pass_waiting(out);
     }
 
-    fn answer(&mut self, out: &mut Outbox) {
+    /// A request for the server.
+    fn peer(&mut self, packet: Bytes, out: &mut Outbox) {
+        let message = packet.get(PREFIX_BYTES..).unwrap_or_default();
+        self.behind.handle_spent(message);
+        out.peer(packet);
+    }
+
+    pub(super) fn answer(&mut self, out: &mut Outbox) {
         if self.server.is_between() {
             self.answers.drain(..).for_each(|answer| out.local(answer));
         }
     }
+}
+
+fn has_locks(packet: &[u8]) -> bool {
+    let places = messages(packet).unwrap_or_default();
+    places.into_iter().any(|(start, end)| {
+        let header = packet.get(start..end).map(Header::parse);
+        header.is_some_and(|header| header.is_ok_and(|header| header.command == Command::Lock))
+    })
 }
 
 /// A read that stands alone and asks for nothing but bytes.

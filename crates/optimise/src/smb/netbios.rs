@@ -62,6 +62,16 @@ impl Packets {
         self.held.is_empty() && self.rest_bytes == 0
     }
 
+    /// How much was pushed and not yet handed over.
+    pub fn held_bytes(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether more is to come of a packet of which the beginning was handed over.
+    pub fn has_rest(&self) -> bool {
+        self.rest_bytes > 0
+    }
+
     /// The next piece, if enough of it is there.
     ///
     /// # Errors

@@ -28,6 +28,8 @@ pub enum Purpose {
     Own(FileId, u32, ReadRequest),
     /// An oplock that we gave back.
     OwnBreak,
+    /// A client's write that the near half has answered: file, bytes, credits.
+    Behind(FileId, u32, u32),
 }
 
 /// Whether a request to open a file asks for an oplock in the client's place.
@@ -46,6 +48,8 @@ pub struct Request {
     pub client_id: u64,
     /// What it asks.
     pub command: Command,
+    /// The file it is about.
+    pub file: Option<FileId>,
     /// Credits.
     pub asked: Asked,
     /// It may change files.
@@ -56,7 +60,10 @@ pub struct Request {
 
 impl Request {
     fn is_own(&self) -> bool {
-        matches!(self.purpose, Purpose::Own(..) | Purpose::OwnBreak)
+        matches!(
+            self.purpose,
+            Purpose::Own(..) | Purpose::OwnBreak | Purpose::Behind(..)
+        )
     }
 }
 

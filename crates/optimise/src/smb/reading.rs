@@ -167,8 +167,13 @@ impl FarSmb {
             return Ok(());
         }
         let request = self.pending.remove(header.message_id);
-        let Some(Purpose::Own(id, run, read)) = request.map(|request| request.purpose) else {
-            return Ok(());
+        let (id, run, read) = match request.map(|request| request.purpose) {
+            Some(Purpose::Own(id, run, read)) => (id, run, read),
+            Some(Purpose::Behind(file, length, charge)) => {
+                let written = (file, length, charge);
+                return self.handle_written(header, message, written, out, stats);
+            }
+            _ => return Ok(()),
         };
         let data = match header.status {
             STATUS_OK => {
@@ -291,7 +296,7 @@ impl FarSmb {
 
     fn send(&mut self, session: u64, tree: u32, run: u32, read: ReadRequest, out: &mut Outbox) {
         let message_id = self.ids.take(1);
-        let asked = self.credits.ask(1, self.window.credits());
+        let asked = self.credits.ask(1, self.credits_wanted());
         let header = Header {
             credit_charge: self.connection.charge(),
             credits: asked.by_client.saturating_add(asked.by_us),
@@ -300,10 +305,11 @@ impl FarSmb {
         let mut message = Vec::new();
         header.emit(&mut message);
         read.emit(&mut message);
-        out.local(packet(&message));
+        self.send_own(packet(&message), out);
         let request = Request {
             client_id: message_id,
             command: Command::Read,
+            file: Some(read.file),
             asked,
             is_change: false,
             purpose: Purpose::Own(read.file, run, read),

@@ -99,13 +99,13 @@ impl Window {
         }
     }
 
-    /// More than this would only wait in front of the link, and everything else of the connection behind it.
+    /// Twice what the link is known to hold: the tunnel learns a higher rate only from who has more to send than the
+    /// rate it knows. Still more would only wait in front of the link, and everything else of the connection behind it.
     fn cap(&self, read_bytes: u32) -> u64 {
         let block_bytes = self.chunk_bytes.max(read_bytes.into());
-        let cap = self
-            .bdp_bytes
-            .saturating_add(self.bdp_bytes / 4 + self.chunk_bytes + 2 * block_bytes);
-        cap.min(self.limit_bytes)
+        let cap = self.bdp_bytes.saturating_mul(2);
+        cap.saturating_add(self.chunk_bytes + 2 * block_bytes)
+            .min(self.limit_bytes)
     }
 }
 
@@ -126,8 +126,9 @@ mod tests {
         let mut window = Window::new(&Settings::of_link(6_480_000, 200_000_000));
         assert_eq!(window.bytes(65_536), 1_296_000 + 65_536);
         window.handle_used(1_296_000);
+        window.handle_used(2_592_000);
         let full = window.bytes(65_536);
-        assert_eq!(full, 1_296_000 + 324_000 + 3 * 65_536);
+        assert_eq!(full, 2 * 1_296_000 + 3 * 65_536);
         for _ in 0..10 {
             window.handle_wasted(1);
         }
@@ -144,6 +145,6 @@ mod tests {
     fn a_slow_link_is_not_filled_for_seconds() {
         let window = Window::new(&Settings::of_link(193_000, 500_000_000));
         assert_eq!(window.chunk_bytes(), 24_576);
-        assert!(window.cap(65_536) < 193_000 * 3 / 2);
+        assert!(window.cap(65_536) < 193_000 * 2);
     }
 }

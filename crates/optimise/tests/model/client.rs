@@ -11,7 +11,8 @@ use farhaul_optimise::smb::smb2::header::{
     Command, FLAG_SIGNED, Header, MESSAGE_ID_NONE, Scope, messages,
 };
 use farhaul_optimise::smb::smb2::open::{
-    CloseRequest, CreateRequest, CreateResponse, DISPOSITION_OPEN, FileId, OPLOCK_II, OPLOCK_NONE,
+    CloseRequest, CreateContext, CreateRequest, CreateResponse, DISPOSITION_OPEN, FileId,
+    OPLOCK_II, OPLOCK_NONE,
 };
 use farhaul_optimise::smb::smb2::transfer::{
     ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, WriteRequest,
@@ -41,6 +42,13 @@ pub enum Step {
         offset: u64,
         bytes: Vec<u8>,
     },
+    /// From an offset on, in blocks, so many at the same time.
+    WriteAll {
+        offset: u64,
+        bytes: Vec<u8>,
+        block: u32,
+        outstanding: usize,
+    },
     Close,
     Pause {
         ns: u64,
@@ -51,8 +59,11 @@ pub enum Step {
 struct Sent {
     command: Command,
     read: Option<(u64, u32)>,
+    write: Option<(u64, Vec<u8>)>,
     /// The oldest version that may be seen.
     floor: usize,
+    /// Writes that were answered before.
+    writes: usize,
 }
 
 /// What has been agreed with whom.
@@ -67,6 +78,12 @@ pub struct Manners {
     pub signs_tree: bool,
     /// Says that it is nobody.
     pub is_anonymous: bool,
+    /// Flags of its writes.
+    pub write_flags: u32,
+    /// CreateOptions.
+    pub options: u32,
+    /// Wants to take up its files again after a lost connection.
+    pub is_durable: bool,
 }
 
 impl Default for Manners {
@@ -77,6 +94,9 @@ impl Default for Manners {
             security_mode: 1,
             signs_tree: false,
             is_anonymous: false,
+            write_flags: 0,
+            options: 0,
+            is_durable: false,
         }
     }
 }
@@ -87,6 +107,8 @@ pub struct Client {
     packets: Packets,
     next_id: u64,
     credits: i64,
+    /// Of the next request.
+    charge: u16,
     sent: BTreeMap<u64, Sent>,
     greeting: usize,
     steps: VecDeque<Step>,
@@ -110,6 +132,14 @@ pub struct Client {
     pub last_read_ns: u64,
     pub read_bytes: u64,
     pub reads: u64,
+    writings: VecDeque<(u64, Vec<u8>)>,
+    /// When, where and what of writes that were answered well.
+    pub written: Vec<(u64, u64, Vec<u8>)>,
+    writes: usize,
+    pub first_write_ns: Option<u64>,
+    pub closed_ns: u64,
+    /// What went wrong, in the order of the answers.
+    pub errors: Vec<(Command, u32)>,
 }
 
 impl Client {
@@ -119,6 +149,7 @@ impl Client {
             packets: Packets::default(),
             next_id: 0,
             credits: 1,
+            charge: 1,
             sent: BTreeMap::new(),
             greeting: 0,
             steps: steps.into(),
@@ -140,6 +171,12 @@ impl Client {
             last_read_ns: 0,
             read_bytes: 0,
             reads: 0,
+            writings: VecDeque::new(),
+            written: Vec::new(),
+            writes: 0,
+            first_write_ns: None,
+            closed_ns: 0,
+            errors: Vec::new(),
         }
     }
 
@@ -170,6 +207,7 @@ impl Client {
         self.is_done = self.steps.is_empty()
             && self.sent.is_empty()
             && self.ranges.is_empty()
+            && self.writings.is_empty()
             && self.reading.is_none()
             && self.greeting == 3
             && now_ns >= self.wakes_ns;
@@ -192,6 +230,16 @@ impl Client {
             && let Some((offset, length)) = self.next_range()
         {
             self.read(now_ns, offset, length, server);
+            return true;
+        }
+        if self.sent.len() < self.outstanding.max(1)
+            && let Some((offset, bytes)) = self.writings.pop_front()
+        {
+            if self.credits < charge_of(bytes.len()) && !self.sent.is_empty() {
+                self.writings.push_front((offset, bytes));
+                return false;
+            }
+            self.write(now_ns, offset, bytes);
             return true;
         }
         if !self.sent.is_empty() || !self.ranges.is_empty() || self.reading.is_some() {
@@ -229,9 +277,9 @@ impl Client {
                     attributes: 0,
                     share,
                     disposition: DISPOSITION_OPEN,
-                    options: 0,
+                    options: self.manners.options,
                     name: name.clone().into_bytes(),
-                    contexts: Vec::new(),
+                    contexts: self.contexts(),
                 };
                 self.floor = server.version(&name);
                 self.name = name;
@@ -249,15 +297,18 @@ impl Client {
                 self.ranges = ranges.into();
             }
             Step::Write { offset, bytes } => {
-                let write = WriteRequest {
-                    offset,
-                    file: self.file.unwrap(),
-                    channel: 0,
-                    remaining: 0,
-                    flags: 0,
-                    data: &bytes,
-                };
-                self.send(Command::Write, None, |message| write.emit(message));
+                self.writings.push_back((offset, bytes));
+            }
+            Step::WriteAll {
+                offset,
+                bytes,
+                block,
+                outstanding,
+            } => {
+                self.outstanding = outstanding;
+                let places = (offset..).step_by(block as usize);
+                let blocks = bytes.chunks(block as usize).map(<[u8]>::to_vec);
+                self.writings = places.zip(blocks).collect();
             }
             Step::Close => {
                 let file = self.file.unwrap();
@@ -334,6 +385,33 @@ impl Client {
         self.sent.get_mut(&(self.next_id - 1)).unwrap().floor = floor;
     }
 
+    fn contexts(&self) -> Vec<CreateContext> {
+        let name = b"DHnQ".to_vec();
+        let data = vec![0; 16];
+        let asked = CreateContext { name, data };
+        self.manners
+            .is_durable
+            .then_some(asked)
+            .into_iter()
+            .collect()
+    }
+
+    fn write(&mut self, now_ns: u64, offset: u64, bytes: Vec<u8>) {
+        self.first_write_ns.get_or_insert(now_ns);
+        let write = WriteRequest {
+            offset,
+            file: self.file.unwrap(),
+            channel: 0,
+            remaining: 0,
+            flags: self.manners.write_flags,
+            data: &bytes,
+        };
+        self.charge = charge_of(bytes.len()).min(self.credits) as u16;
+        let first_id = self.next_id;
+        self.send(Command::Write, None, |message| write.emit(message));
+        self.sent.get_mut(&first_id).unwrap().write = Some((offset, bytes));
+    }
+
     fn send(
         &mut self,
         command: Command,
@@ -344,7 +422,7 @@ impl Client {
         let large = self.manners.has_large_requests && self.greeting > 1;
         let is_tree = command == Command::TreeConnect;
         let header = Header {
-            credit_charge: large.into(),
+            credit_charge: u16::from(large) * self.charge,
             credits: self.manners.asks,
             flags: if is_tree && self.manners.signs_tree {
                 FLAG_SIGNED
@@ -362,18 +440,26 @@ impl Client {
                 },
             )
         };
-        self.next_id += 1;
-        self.credits -= 1;
+        let charge = match large {
+            true => self.charge,
+            false => 1,
+        };
+        self.charge = 1;
+        self.next_id += u64::from(charge);
+        self.credits -= i64::from(charge);
         assert!(self.credits >= 0, "without credit");
         let mut message = Vec::new();
         header.emit(&mut message);
         body(&mut message);
         self.output.extend_from_slice(&packet(&message));
         let floor = 0;
+        let writes = self.writes;
         let sent = Sent {
             command,
             read,
+            write: None,
             floor,
+            writes,
         };
         assert!(self.sent.insert(id, sent).is_none());
     }
@@ -408,10 +494,24 @@ impl Client {
                 assert!(matches!(header.scope, Scope::Sync { tree: TREE, .. }));
             }
             Command::Write => {
-                assert_eq!(header.status, STATUS_OK);
+                self.writes += 1;
                 self.floor = server.version(&self.name);
+                self.note(&header);
+                let (offset, bytes) = sent.write.unwrap();
+                if header.status == STATUS_OK {
+                    self.written.push((now_ns, offset, bytes));
+                }
             }
-            _ => assert_eq!(header.status, STATUS_OK),
+            _ => {
+                self.closed_ns = now_ns;
+                self.note(&header);
+            }
+        }
+    }
+
+    fn note(&mut self, header: &Header) {
+        if header.status != STATUS_OK {
+            self.errors.push((header.command, header.status));
         }
     }
 
@@ -467,9 +567,13 @@ impl Client {
             content[from..to].to_vec()
         };
         let versions = &server.files[&self.name];
+        // What it wrote before is done.
+        let own = server.own_versions.iter().take(sent.writes);
+        let own = own.map(|version| version.expect("read before it was written"));
+        let floor = own.max().unwrap_or(0).max(sent.floor);
         let is_true = versions
             .iter()
-            .skip(sent.floor)
+            .skip(floor)
             .any(|content| part(content) == data);
         assert!(
             is_true,
@@ -484,6 +588,11 @@ impl Client {
             self.reading = None;
         }
     }
+}
+
+/// Credits of a request that moves so many bytes (MS-SMB2 3.1.5.2).
+fn charge_of(bytes: usize) -> i64 {
+    bytes.div_ceil(65_536).max(1) as i64
 }
 
 /// NTLM's last message, of nobody, in something that stands for SPNEGO.

@@ -16,8 +16,8 @@ use farhaul_optimise::smb::smb2::open::{
     OPLOCK_EXCLUSIVE, OPLOCK_II, OPLOCK_NONE, SHARE_WRITE,
 };
 use farhaul_optimise::smb::smb2::transfer::{
-    ErrorResponse, ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, WriteRequest,
-    WriteResponse, emit_empty,
+    ErrorResponse, ReadRequest, ReadResponse, STATUS_DISK_FULL, STATUS_END_OF_FILE, STATUS_OK,
+    WriteRequest, WriteResponse, emit_empty,
 };
 
 pub const SESSION: u64 = 0x77;
@@ -33,6 +33,10 @@ pub struct Terms {
     pub credits_max: u64,
     /// Answers to SESSION_SETUP are signed, as Samba does.
     pub signs_setup: bool,
+    /// Writes take up to so long each, and overtake each other.
+    pub write_ns_max: u64,
+    /// No file gets longer.
+    pub file_bytes_max: usize,
 }
 
 impl Default for Terms {
@@ -44,6 +48,8 @@ impl Default for Terms {
             grants_oplocks: true,
             credits_max: 512,
             signs_setup: true,
+            write_ns_max: 0,
+            file_bytes_max: usize::MAX,
         }
     }
 }
@@ -64,9 +70,29 @@ pub struct OtherWrite {
     pub bytes: Vec<u8>,
 }
 
+/// A write that has not reached the disk.
+#[derive(Debug)]
+struct Slow {
+    at_ns: u64,
+    nth: usize,
+    header: Header,
+    credits: u16,
+    open: u64,
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
 #[derive(Debug)]
 pub struct Server {
     pub terms: Terms,
+    pub now_ns: u64,
+    slow: Vec<Slow>,
+    noise: u64,
+    /// Which version each of the client's writes made, in the order in which they came.
+    pub own_versions: Vec<Option<usize>>,
+    /// What a file held when a client said that others may have it.
+    pub let_go: Vec<(u64, Vec<u8>)>,
+    long: Vec<u8>,
     /// Every version of every file.
     pub files: BTreeMap<String, Vec<Vec<u8>>>,
     opens: BTreeMap<u64, Open>,
@@ -85,6 +111,12 @@ impl Server {
     pub fn new(terms: Terms) -> Self {
         Self {
             terms,
+            now_ns: 0,
+            slow: Vec::new(),
+            noise: 1,
+            own_versions: Vec::new(),
+            let_go: Vec::new(),
+            long: Vec::new(),
             files: BTreeMap::new(),
             opens: BTreeMap::new(),
             next_open: 1,
@@ -106,9 +138,9 @@ impl Server {
         self.files[name].len() - 1
     }
 
-    pub fn handle(&mut self, bytes: &[u8]) {
+    pub fn handle(&mut self, now_ns: u64, bytes: &[u8]) {
+        self.now_ns = now_ns;
         self.packets.push(bytes);
-        let mut rest = Vec::new();
         while let Some(piece) = self
             .packets
             .poll()
@@ -116,12 +148,34 @@ impl Server {
         {
             match piece {
                 Piece::Message(whole) => self.request(&whole[PREFIX_BYTES..]),
-                Piece::Beginning(head) => rest.extend_from_slice(&head),
-                Piece::Rest(more) => rest.extend_from_slice(&more),
+                Piece::Beginning(head) => self.long.extend_from_slice(&head),
+                Piece::Rest(more) => self.long.extend_from_slice(&more),
                 Piece::Service(_) => (),
             }
+            if !self.packets.has_rest() && !self.long.is_empty() {
+                let whole = std::mem::take(&mut self.long);
+                self.request(&whole[PREFIX_BYTES..]);
+            }
         }
-        assert!(rest.is_empty(), "this server reads no long packets");
+    }
+
+    /// When the next slow write is done.
+    pub fn due_ns(&self) -> u64 {
+        let due = self.slow.iter().map(|slow| slow.at_ns).min();
+        due.unwrap_or(u64::MAX)
+    }
+
+    /// Writes that are due reach the disk.
+    pub fn handle_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        while self.due_ns() <= now_ns {
+            let due_ns = self.due_ns();
+            let at = self.slow.iter().position(|slow| slow.at_ns == due_ns);
+            let slow = self.slow.remove(at.unwrap());
+            let mut body = Vec::new();
+            let status = self.write_own(slow.nth, (slow.open, slow.offset), &slow.bytes, &mut body);
+            self.say(&slow.header, status, slow.credits, FLAG_RESPONSE, &body);
+        }
     }
 
     fn request(&mut self, whole: &[u8]) {
@@ -175,6 +229,11 @@ impl Server {
                 .emit(&mut body),
             Command::Close => {
                 let close = CloseRequest::parse(message).unwrap();
+                let mut slow = self.slow.iter();
+                assert!(
+                    slow.all(|slow| slow.open != close.file.volatile),
+                    "closed before it was written"
+                );
                 let open = self
                     .opens
                     .remove(&close.file.volatile)
@@ -187,7 +246,16 @@ impl Server {
                 CloseResponse { flags: 0, facts }.emit(&mut body);
             }
             Command::Read => status = self.read(&ReadRequest::parse(message).unwrap(), &mut body),
-            Command::Write => self.write_own(&WriteRequest::parse(message).unwrap(), &mut body),
+            Command::Write => {
+                let write = WriteRequest::parse(message).unwrap();
+                let place = (write.file.volatile, write.offset as usize);
+                let nth = self.own_versions.len();
+                self.own_versions.push(None);
+                if self.terms.write_ns_max > 0 {
+                    return self.take_slow(header, credits, nth, place, write.data);
+                }
+                status = self.write_own(nth, place, write.data, &mut body);
+            }
             Command::OplockBreak => {
                 let answer = self.acknowledged(&Break::parse(message).unwrap());
                 answer.emit(&mut body);
@@ -195,6 +263,10 @@ impl Server {
             Command::Echo | Command::Flush => emit_empty(&mut body),
             other => panic!("{other:?} is not modelled"),
         }
+        self.say(header, status, credits, flags, &body);
+    }
+
+    fn say(&mut self, header: &Header, status: u32, credits: u16, flags: u32, body: &[u8]) {
         let mut answer = Vec::new();
         let session = match header.command {
             Command::SessionSetup => SESSION,
@@ -283,21 +355,61 @@ impl Server {
         STATUS_OK
     }
 
-    fn write_own(&mut self, write: &WriteRequest<'_>, body: &mut Vec<u8>) {
-        let id = write.file.volatile;
+    fn take_slow(
+        &mut self,
+        header: &Header,
+        credits: u16,
+        nth: usize,
+        (open, offset): (u64, usize),
+        data: &[u8],
+    ) {
+        assert!(
+            self.opens.contains_key(&open),
+            "closed before it was written"
+        );
+        self.noise = self
+            .noise
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(1);
+        let takes_ns = (self.noise >> 33) % self.terms.write_ns_max;
+        self.slow.push(Slow {
+            at_ns: self.now_ns + takes_ns,
+            nth,
+            header: *header,
+            credits,
+            open,
+            offset,
+            bytes: data.to_vec(),
+        });
+    }
+
+    fn write_own(
+        &mut self,
+        nth: usize,
+        (id, offset): (u64, usize),
+        data: &[u8],
+        body: &mut Vec<u8>,
+    ) -> u32 {
         let name = self.opens[&id].name.clone();
+        if offset + data.len() > self.terms.file_bytes_max {
+            ErrorResponse::default().emit(body);
+            self.own_versions[nth] = Some(self.version(&name));
+            return STATUS_DISK_FULL;
+        }
         let change = OtherWrite {
-            name,
-            offset: write.offset as usize,
-            bytes: write.data.to_vec(),
+            name: name.clone(),
+            offset,
+            bytes: data.to_vec(),
         };
         self.apply(&change, Some(id));
-        let count = write.data.len() as u32;
+        self.own_versions[nth] = Some(self.version(&name));
+        let count = data.len() as u32;
         WriteResponse {
             count,
             remaining: 0,
         }
         .emit(body);
+        STATUS_OK
     }
 
     /// Somebody else wants to write: whoever may keep the file is told first.
@@ -366,6 +478,10 @@ impl Server {
         let Break::Oplock(oplock) = acknowledged else {
             panic!("no leases here");
         };
+        if let Some(open) = self.opens.get(&oplock.file.volatile) {
+            let content = self.files[&open.name].last().unwrap().clone();
+            self.let_go.push((self.now_ns, content));
+        }
         let due = self.opens.get_mut(&oplock.file.volatile).and_then(|open| {
             open.oplock = open.oplock.min(oplock.oplock);
             open.break_due.take()

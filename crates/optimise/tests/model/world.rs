@@ -72,6 +72,15 @@ const FAR: usize = 1;
 const LOCAL_LINE: [usize; 2] = [NEAR_CLIENT, FAR_SERVER];
 const PEER_LINE: [usize; 2] = [NEAR_FAR, FAR_NEAR];
 
+/// Looks at what was carried, and lets out two and a half times the most of it.
+#[derive(Debug)]
+pub struct Learner {
+    pub link: (u64, u64),
+    pub rate_bytes_s: u64,
+    pub next_ns: u64,
+    pub seen_bytes: u64,
+}
+
 pub struct World {
     pub now_ns: u64,
     pub client: Client,
@@ -85,6 +94,8 @@ pub struct World {
     pub gives_up: Option<(u64, usize)>,
     pub gave_up: Option<Reason>,
     pub cut: Option<Reason>,
+    /// A tunnel that finds its rate by what it carries.
+    pub learner: Option<Learner>,
     /// What client (0) and server (1) have said, in its order.
     pub tape: Vec<(usize, Vec<u8>)>,
 }
@@ -109,6 +120,7 @@ impl World {
             gives_up: None,
             gave_up: None,
             cut: None,
+            learner: None,
             tape: Vec::new(),
         }
     }
@@ -116,6 +128,33 @@ impl World {
     /// Bytes that crossed the link towards the client.
     pub fn wan_bytes(&self) -> u64 {
         self.lines[FAR_NEAR].bytes
+    }
+
+    fn learns_ns(&self) -> u64 {
+        self.learner.as_ref().map_or(u64::MAX, |it| it.next_ns)
+    }
+
+    /// Once a round trip.
+    fn learn(&mut self) {
+        let bytes = self.wan_bytes() + self.lines[NEAR_FAR].bytes;
+        let (Some(learner), Some(halves)) = (&mut self.learner, &mut self.halves) else {
+            return;
+        };
+        if learner.next_ns > self.now_ns {
+            return;
+        }
+        let (rate_bytes_s, rtt_ns) = learner.link;
+        let carried = u128::from(bytes - learner.seen_bytes) * 1_000_000_000;
+        let seen = u64::try_from(carried / u128::from(rtt_ns)).unwrap();
+        learner.rate_bytes_s = learner.rate_bytes_s.max(seen).min(rate_bytes_s);
+        learner.seen_bytes = bytes;
+        learner.next_ns += rtt_ns;
+        for line in PEER_LINE {
+            self.lines[line].rate_bytes_s = rate_bytes_s.min(learner.rate_bytes_s * 5 / 2);
+        }
+        for half in halves {
+            half.handle_link(learner.rate_bytes_s, rtt_ns);
+        }
     }
 
     /// Runs until the client has done everything, or the connection is cut.
@@ -133,7 +172,9 @@ impl World {
             let lines_ns = self.lines.iter().map(Line::due_ns).min().unwrap();
             let others_ns = self.others.front().map_or(u64::MAX, |(at, _)| *at);
             let gives_up_ns = self.gives_up.map_or(u64::MAX, |(at, _)| at);
+            let server_ns = self.server.due_ns();
             let next_ns = lines_ns.min(wakes_ns).min(others_ns).min(gives_up_ns);
+            let next_ns = next_ns.min(server_ns).min(self.learns_ns());
             assert!(next_ns < u64::MAX, "everybody waits: {:?}", self.client);
             self.now_ns = self.now_ns.max(next_ns);
             self.happen();
@@ -143,12 +184,15 @@ impl World {
     }
 
     fn happen(&mut self) {
+        self.server.handle_time(self.now_ns);
+        self.learn();
         if self
             .others
             .front()
             .is_some_and(|(at, _)| *at <= self.now_ns)
         {
             let (_, write) = self.others.pop_front().unwrap();
+            self.server.now_ns = self.now_ns;
             self.server.write(&write);
         }
         if let Some((_, half)) = self.gives_up.take_if(|(at, _)| *at <= self.now_ns)
@@ -168,7 +212,7 @@ impl World {
 
     fn arrive(&mut self, line: usize, bytes: &[u8]) {
         match line {
-            FAR_SERVER => self.server.handle(bytes),
+            FAR_SERVER => self.server.handle(self.now_ns, bytes),
             NEAR_CLIENT => self.client.handle(self.now_ns, bytes, &self.server),
             _ => self.pass(line, bytes),
         }

@@ -25,6 +25,8 @@ pub const FLAG_RELATED: u32 = 4;
 /// SMB2_FLAGS_SIGNED.
 pub const FLAG_SIGNED: u32 = 8;
 
+/// Where the status lies.
+pub(super) const STATUS_AT: usize = 8;
 const CREDITS_AT: usize = 14;
 const MESSAGE_ID_AT: usize = 24;
 

@@ -8,6 +8,12 @@ use super::header::{HEADER_BYTES, write};
 pub const SHARE_WRITE: u32 = 2;
 /// FILE_READ_DATA, FILE_EXECUTE, MAXIMUM_ALLOWED, GENERIC_ALL, GENERIC_EXECUTE, GENERIC_READ: any of them may read.
 pub const READS: u32 = 0x1 | 0x20 | 0x0200_0000 | 0x1000_0000 | 0x2000_0000 | 0x8000_0000;
+/// FILE_WRITE_DATA, FILE_APPEND_DATA, MAXIMUM_ALLOWED, GENERIC_ALL, GENERIC_WRITE: any of them may write.
+pub const WRITES: u32 = 0x2 | 0x4 | 0x0200_0000 | 0x1000_0000 | 0x4000_0000;
+/// FILE_WRITE_DATA, GENERIC_ALL, GENERIC_WRITE: any of them writes wherever it likes.
+pub const WRITES_ANYWHERE: u32 = 0x2 | 0x1000_0000 | 0x4000_0000;
+/// FILE_WRITE_THROUGH, FILE_NO_INTERMEDIATE_BUFFERING: an answer says that it is on the disk.
+pub const OPTIONS_WITHOUT_DELAY: u32 = 0x2 | 0x8;
 /// FILE_COMPLETE_IF_OPLOCKED, FILE_OPEN_REQUIRING_OPLOCK.
 pub const OPTIONS_ABOUT_OPLOCKS: u32 = 0x100 | 0x1_0000;
 /// FILE_ATTRIBUTE_DIRECTORY.
@@ -16,6 +22,8 @@ pub const ATTRIBUTE_DIRECTORY: u32 = 0x10;
 pub const DISPOSITION_OPEN: u32 = 1;
 /// SMB2_LEASE_READ_CACHING.
 pub const LEASE_READ: u32 = 1;
+/// SMB2_LEASE_WRITE_CACHING.
+pub const LEASE_WRITE: u32 = 4;
 /// SMB2_OPLOCK_LEVEL_NONE.
 pub const OPLOCK_NONE: u8 = 0;
 /// SMB2_OPLOCK_LEVEL_II: reads may be kept.
@@ -29,6 +37,10 @@ pub const OPLOCK_LEASE: u8 = 0xff;
 
 /// Name of the context that asks for or grants a lease (MS-SMB2 2.2.13.2.8).
 pub const CONTEXT_LEASE: &[u8] = b"RqLs";
+
+/// Contexts with which a client takes up an open file again after its connection is gone, without repeating what was
+/// answered (MS-SMB2 2.2.13.2.3, 2.2.13.2.4, 2.2.13.2.11, 2.2.13.2.12).
+pub const CONTEXTS_DURABLE: [&[u8]; 4] = [b"DHnQ", b"DHnC", b"DH2Q", b"DH2C"];
 
 /// What the server calls an open file (MS-SMB2 2.2.14.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,13 +2,15 @@
 
 use super::super::bytes_le::{Put, Reader, narrow, slice_at};
 use super::super::error::WireError;
-use super::header::HEADER_BYTES;
+use super::header::{HEADER_BYTES, STATUS_AT, write};
 use super::open::FileId;
 
 /// STATUS_SUCCESS.
 pub const STATUS_OK: u32 = 0;
 /// STATUS_PENDING: the answer comes later, under an asynchronous id.
 pub const STATUS_PENDING: u32 = 0x0000_0103;
+/// STATUS_DISK_FULL.
+pub const STATUS_DISK_FULL: u32 = 0xc000_007f;
 /// STATUS_BUFFER_OVERFLOW: a warning, with data.
 pub const STATUS_BUFFER_OVERFLOW: u32 = 0x8000_0005;
 /// STATUS_END_OF_FILE.
@@ -155,17 +157,6 @@ impl<'a> WriteRequest<'a> {
         })
     }
 
-    /// Which file a request writes to, also where only its beginning is at hand.
-    ///
-    /// # Errors
-    /// When it is none.
-    pub fn file_of(message: &[u8]) -> Result<FileId, WireError> {
-        let mut reader = Reader::new(message, HEADER_BYTES);
-        reader.structure(49)?;
-        reader.take(14)?;
-        FileId::parse(&mut reader)
-    }
-
     /// Appends the body.
     pub fn emit(&self, message: &mut Vec<u8>) {
         message.put_16(49);
@@ -178,6 +169,57 @@ impl<'a> WriteRequest<'a> {
         message.put_32(0);
         message.put_32(self.flags);
         message.put_bytes(self.data);
+    }
+}
+
+/// A write without what is written: its beginning is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteHead {
+    /// To where.
+    pub offset: u64,
+    /// How much.
+    pub length: u32,
+    /// Which file.
+    pub file: FileId,
+    /// 1: write-through.
+    pub flags: u32,
+    /// Where the data comes from, other than this message.
+    pub channel: u32,
+    /// Behind the message's last byte, where it is as long as it says.
+    pub message_bytes: usize,
+}
+
+impl WriteHead {
+    /// Reads the body behind the header.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(message: &[u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(message, HEADER_BYTES);
+        reader.structure(49)?;
+        let (data_at, length, offset) = (reader.u16()?, reader.u32()?, reader.u64()?);
+        let file = FileId::parse(&mut reader)?;
+        let channel = reader.u32()?;
+        reader.take(8)?;
+        let flags = reader.u32()?;
+        Ok(Self {
+            offset,
+            length,
+            file,
+            flags,
+            channel,
+            message_bytes: usize::from(data_at).saturating_add(length as usize),
+        })
+    }
+
+    /// Whether nothing but bytes is to be written, in a message of this length.
+    #[must_use]
+    pub fn is_plain(&self, message_bytes: usize) -> bool {
+        // Files are shorter than 2^63 bytes; from there on offsets mean something else (MS-SMB2 3.3.5.13).
+        let end = self.offset.checked_add(self.length.into());
+        let has_place = end.is_some_and(|end| end <= i64::MAX as u64);
+        let is_whole = self.message_bytes <= message_bytes;
+        self.flags == 0 && self.channel == 0 && self.length > 0 && has_place && is_whole
     }
 }
 
@@ -240,6 +282,15 @@ impl FlushRequest {
         message.put_bytes(&[0; 6]);
         self.file.emit(message);
     }
+}
+
+/// Makes the answer that lies in `message` an error. What is left of its body means nothing.
+pub fn set_error(message: &mut [u8], status: u32) {
+    write(message, STATUS_AT, &status.to_le_bytes());
+    if let Some(body) = message.get_mut(HEADER_BYTES..) {
+        body.fill(0);
+    }
+    write(message, HEADER_BYTES, &9u16.to_le_bytes());
 }
 
 /// Body of an answer that carries nothing: FLUSH, ECHO, LOGOFF, TREE_DISCONNECT (MS-SMB2 2.2.18 and others).

@@ -1,0 +1,186 @@
+//! Writes that are answered before a real file server has them: all of them are there when the client hears so, and
+//! what goes wrong the client hears no later.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use farhaul_lab::Side;
+use farhaul_lab::demo::servers::SHARE;
+use rustix::process::Signal;
+
+use crate::apps::content;
+use crate::smb::{FILE_BYTES, LINK, RESUME, SLOW, Site, done};
+use crate::world::until;
+
+/// The client is to write in blocks.
+const BLOCKS: &str = "[global]\nsmb2 max write = 65536\n";
+
+/// Slow enough to start another client in the middle of a file, on a busy machine, too.
+const SLOWER: &str = "rate 3mbit delay 50ms queue 200ms";
+
+impl Site {
+    /// A client at the other site writes a file.
+    fn putting(&self, name: &str, bytes: &[u8]) -> Command {
+        let source = self.folders.fetched.join("to-send");
+        fs::write(&source, bytes).unwrap();
+        let script = format!("put {{fetched}}/to-send {name}");
+        let mut command = self.smbclient("client", &["-N", "-c", &script]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// In the middle of that.
+    fn begun(&self, name: &str, bytes: &[u8]) -> Child {
+        let child = self.putting(name, bytes).spawn().unwrap();
+        let there = self.folders.offered.join(name);
+        let size = || fs::metadata(&there).map_or(0, |file| file.len());
+        until("a part of the file", || size() > bytes.len() as u64 / 8);
+        child
+    }
+
+    fn offered(&self, name: &str) -> Vec<u8> {
+        fs::read(self.folders.offered.join(name)).unwrap_or_default()
+    }
+}
+
+fn said(output: &Output) -> String {
+    let both = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+#[test]
+fn invariant_8_what_was_put_is_there() {
+    let site = Site::with(LINK, "smbput", "", BLOCKS);
+    let bytes = content(11, FILE_BYTES);
+    done(&mut site.putting("new.bin", &bytes));
+    assert!(site.offered("new.bin") == bytes, "not the file");
+    assert!(site.counted(Side::A, "writes_answered") > 20);
+    assert!(site.counted(Side::A, "behind_bytes") as usize > FILE_BYTES / 2);
+    assert_eq!(site.counted(Side::B, "writes_failed"), 0);
+    // Over a longer one.
+    let shorter = content(12, FILE_BYTES / 3);
+    done(&mut site.putting("new.bin", &shorter));
+    assert!(site.offered("new.bin") == shorter, "not the shorter file");
+    assert!(site.get("new.bin") == shorter, "not what is read");
+}
+
+/// A file system without room.
+struct Small(PathBuf);
+
+impl Small {
+    fn new(size: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("farhaul-small-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut mount = Command::new("mount");
+        mount
+            .args(["-t", "tmpfs", "-o", size, "tmpfs"])
+            .arg(&folder);
+        done(&mut mount);
+        Self(folder)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let mut unmount = Command::new("umount");
+        unmount.arg("--lazy").arg(&self.0);
+        // What cannot be unmounted goes with the machine.
+        let _ = unmount.output();
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_full_disk_reaches_the_client() {
+    let small = Small::new("size=1m,mode=0777");
+    let share = format!(
+        "{BLOCKS}[small]\npath = {}\nguest ok = yes\nread only = no\nforce user = root",
+        small.0.display()
+    );
+    let site = Site::with(LINK, "smbfull", "", &share);
+    let put = |bytes: &[u8]| {
+        fs::write(site.folders.fetched.join("to-send"), bytes).unwrap();
+        let script = "put {fetched}/to-send new.bin";
+        let mut command = site.smbclient("client", &["-N", "-c", script]);
+        // Of the small share.
+        let words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        let share = |word: &std::ffi::OsString| {
+            let word = word.to_string_lossy();
+            word.replace(&format!("/{SHARE}"), "/small")
+        };
+        let program = command.get_program().to_owned();
+        command = Command::new(program);
+        command.args(words.iter().map(share));
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let output = put(&content(13, FILE_BYTES));
+    let text = said(&output);
+    assert!(text.contains("NT_STATUS_DISK_FULL"), "{text}");
+    assert!(site.counted(Side::B, "writes_failed") > 0);
+    // One that fits.
+    fs::remove_file(small.0.join("new.bin")).unwrap();
+    let fits = content(14, 300_000);
+    let output = put(&fits);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(
+        fs::read(small.0.join("new.bin")).unwrap() == fits,
+        "not the file"
+    );
+}
+
+#[test]
+fn invariant_8_a_gateway_killed_in_mid_write_is_an_error() {
+    for (side, test) in [(Side::B, "smbputkb"), (Side::A, "smbputka")] {
+        let mut site = Site::with(SLOW, test, RESUME, BLOCKS);
+        let bytes = content(15, FILE_BYTES);
+        let putting = site.begun("new.bin", &bytes);
+        site.world.signal(side, Signal::KILL);
+        let output = putting.wait_with_output().unwrap();
+        assert!(!output.status.success(), "{}", said(&output));
+        let there = site.offered("new.bin");
+        assert!(there.len() <= bytes.len());
+    }
+}
+
+#[test]
+fn a_link_that_is_cut_in_mid_write_loses_nothing() {
+    let mut site = Site::with(SLOW, "smbputcut", "", BLOCKS);
+    let bytes = content(16, FILE_BYTES);
+    let putting = site.begun("new.bin", &bytes);
+    site.world.lab.set_link("loss 100%").unwrap();
+    for side in Side::BOTH {
+        site.world.wait_peer(side, "down");
+    }
+    site.world.lab.set_link("loss 0%").unwrap();
+    let output = putting.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(site.offered("new.bin") == bytes, "not the file");
+}
+
+/// A client next to the server opens the file meanwhile: it waits until what was answered is there, not longer.
+#[test]
+fn others_see_what_was_answered() {
+    let site = Site::with(SLOWER, "smbputread", "", BLOCKS);
+    let bytes = content(17, FILE_BYTES);
+    let putting = site.begun("new.bin", &bytes);
+    let start = Instant::now();
+    let script = "get new.bin {fetched}/seen.bin";
+    done(&mut site.smbclient("server", &["-N", "-c", script]));
+    // The server waits 35 s for an oplock that is not given back.
+    assert!(
+        start.elapsed() < Duration::from_secs(25),
+        "{:?}",
+        start.elapsed()
+    );
+    let seen = fs::read(site.folders.fetched.join("seen.bin")).unwrap();
+    assert!(seen.len() > bytes.len() / 8);
+    let output = putting.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(site.offered("new.bin") == bytes, "not the file");
+    assert!(site.counted(Side::B, "breaks") > 0);
+}

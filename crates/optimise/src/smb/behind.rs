@@ -1,0 +1,245 @@
+//! Writes that the near half answers before the server has. The other part of `near`.
+//!
+//! It does that only for files that the far half has named, which are the client's alone; what the client asks behind
+//! such a write reaches the server after it, and what the server says of it reaches the client at the latest when it
+//! closes the file. An answer here means what it means at a server: the bytes are taken, not that they are safe.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::credits::PLENTY;
+use super::message::{Message, Room};
+use super::near::NearSmb;
+use super::netbios::{PREFIX_BYTES, packet, prefix};
+use super::smb2::header::{Command, Header, messages};
+use super::smb2::open::FileId;
+use super::smb2::transfer::{STATUS_OK, WriteHead, WriteResponse};
+use crate::output::Outbox;
+use crate::reason::Reason;
+use crate::settings::Settings;
+use crate::stats::Stats;
+
+/// Files at a time; the writes of those beyond are the server's to answer.
+const FILES_MAX: usize = 4096;
+/// What one credit pays for (MS-SMB2 3.1.5.2).
+const CREDIT_BYTES: u64 = 64 << 10;
+
+/// What the near half knows of writes.
+#[derive(Debug)]
+pub struct Behind {
+    /// Session and tree of the files.
+    files: BTreeMap<FileId, (u64, u32)>,
+    /// Credits that the far half keeps for writes answered here.
+    room_credits: u32,
+    /// Credits that the client was given by the server, at least.
+    given: u64,
+    /// Credits of the client's requests that were passed on.
+    spent: u64,
+    bytes_max: u64,
+    /// Answered here, or to be answered as soon as less is under way, and not known to be at the server.
+    unsettled_bytes: u64,
+    /// Answers that wait for that.
+    late: VecDeque<Bytes>,
+    /// The answer to the write that passes in pieces.
+    passing: Option<Bytes>,
+}
+
+impl Behind {
+    /// Of a connection of which nothing has passed.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            files: BTreeMap::new(),
+            room_credits: 0,
+            given: 0,
+            spent: 0,
+            bytes_max: settings.behind_bytes_max,
+            unsettled_bytes: 0,
+            late: VecDeque::new(),
+            passing: None,
+        }
+    }
+
+    /// The link turned out to be another.
+    pub fn handle_link(&mut self, settings: &Settings) {
+        self.bytes_max = settings.behind_bytes_max;
+    }
+
+    /// The far half has named a file, or does not any more.
+    pub fn allow(&mut self, file: FileId, session: u64, tree: u32) {
+        if self.files.len() < FILES_MAX {
+            self.files.insert(file, (session, tree));
+        }
+    }
+
+    /// See [`Behind::allow`].
+    pub fn forbid(&mut self, file: FileId) {
+        self.files.remove(&file);
+    }
+
+    /// No file is the client's alone any more.
+    pub fn forbid_all(&mut self) {
+        self.files.clear();
+    }
+
+    /// The server has ended: nobody will hear how the last writes ended.
+    pub fn forget(&mut self) {
+        self.files.clear();
+        self.late.clear();
+        self.passing = None;
+    }
+
+    /// A packet of the client's is passed on.
+    pub fn handle_spent(&mut self, message: &[u8]) {
+        for (start, end) in messages(message).unwrap_or_default() {
+            let header = message.get(start..end).map(Header::parse);
+            self.spent += header.map_or(0, |header| header.map_or(0, |header| header.ids_taken()));
+        }
+    }
+
+    /// One that was passed on was answered here after all.
+    pub fn handle_returned(&mut self, header: &Header) {
+        self.spent = self.spent.saturating_sub(header.ids_taken());
+    }
+
+    fn handle_room(&mut self, room: Room) {
+        self.room_credits = self.room_credits.saturating_add(room.credits);
+        self.unsettled_bytes = self.unsettled_bytes.saturating_sub(room.bytes.into());
+        self.given = self.given.max(room.given);
+    }
+
+    /// With whose credits this write can be answered: ours, or the client's, who has plenty.
+    fn payer(&mut self, charge: u64) -> Option<Payer> {
+        if u64::from(self.room_credits) >= charge {
+            // Not more than there are.
+            self.room_credits -= charge as u32;
+            return Some(Payer::Room);
+        }
+        // One credit is every connection's from the beginning.
+        let left = (1 + self.given).saturating_sub(self.spent);
+        (left >= charge + PLENTY as u64).then_some(Payer::Client)
+    }
+}
+
+/// Who pays for a write with credits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Payer {
+    /// The far half: the client has as many as before.
+    Room,
+    /// The client: it is given none.
+    Client,
+}
+
+impl NearSmb {
+    /// Passes on what is not for us alone; a write that may be answered here is.
+    pub(super) fn handle_request(
+        &mut self,
+        packet: Bytes,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
+        let Some((header, write)) = self.early(&packet) else {
+            return self.pass(packet, out);
+        };
+        let charge = header.ids_taken();
+        let Some(payer) = self.behind.payer(charge) else {
+            return self.pass(packet, out);
+        };
+        out.message(
+            Message::Behind {
+                is_paid: payer == Payer::Room,
+                id: header.message_id,
+                file: write.file,
+            }
+            .encode(),
+        );
+        self.pass(packet, out)?;
+        let credits = match payer {
+            Payer::Room => {
+                self.behind.handle_returned(&header);
+                header.credit_charge.max(1)
+            }
+            Payer::Client => 0,
+        };
+        self.behind.unsettled_bytes += u64::from(write.length);
+        stats.writes_answered += 1;
+        stats.behind_bytes += u64::from(write.length);
+        let answer = answer(&header, write.length, credits);
+        match self.packets.has_rest() {
+            true => self.behind.passing = Some(answer),
+            false => self.answer_late(answer, out),
+        }
+        Ok(())
+    }
+
+    /// The rest of a packet has passed.
+    pub(super) fn handle_rest(&mut self, out: &mut Outbox) {
+        if !self.packets.has_rest()
+            && let Some(answer) = self.behind.passing.take()
+        {
+            self.answer_late(answer, out);
+        }
+    }
+
+    pub(super) fn handle_room(&mut self, room: Room, out: &mut Outbox) {
+        self.behind.handle_room(room);
+        self.release(out);
+    }
+
+    /// Gives out the answers for which there is room. While the link is down nobody knows whether the file is still
+    /// the client's.
+    pub(super) fn release(&mut self, out: &mut Outbox) {
+        let mut waiting_bytes: u64 = self.behind.late.iter().map(count_of).sum();
+        while self.is_heard
+            && let Some(first) = self.behind.late.front()
+        {
+            let others_bytes = self.behind.unsettled_bytes.saturating_sub(waiting_bytes);
+            if others_bytes > 0 && others_bytes + count_of(first) > self.behind.bytes_max {
+                break;
+            }
+            waiting_bytes -= count_of(first);
+            self.answers.extend(self.behind.late.pop_front());
+        }
+        self.answer(out);
+    }
+
+    fn answer_late(&mut self, answer: Bytes, out: &mut Outbox) {
+        self.behind.late.push_back(answer);
+        self.release(out);
+    }
+
+    /// A write that stands alone, is nothing but bytes, and is of a file that is the client's alone.
+    fn early(&self, packet: &Bytes) -> Option<(Header, WriteHead)> {
+        let message = packet.get(PREFIX_BYTES..)?;
+        let header = Header::parse(message).ok()?;
+        let (_, message_bytes) = prefix(packet).ok()??;
+        let is_plain = header.command == Command::Write
+            && header.next_bytes == 0
+            && !header.is_response()
+            && !header.is_related()
+            && !header.is_signed();
+        let write = WriteHead::parse(message).ok().filter(|_| is_plain)?;
+        let its = self.behind.files.get(&write.file)?;
+        // A server refuses what is longer than its credits pay for.
+        let is_paid = u64::from(write.length) <= header.ids_taken() * CREDIT_BYTES;
+        let is_its = Some(its.1) == header.tree() && its.0 == header.session;
+        let may = is_its && is_paid && !self.is_stopped && self.is_heard;
+        (may && write.is_plain(message_bytes)).then_some((header, write))
+    }
+}
+
+/// A server's answer: all of it is taken (MS-SMB2 2.2.22).
+fn answer(request: &Header, count: u32, credits: u16) -> Bytes {
+    let mut message = Vec::new();
+    request.response(STATUS_OK, credits).emit(&mut message);
+    let remaining = 0;
+    WriteResponse { count, remaining }.emit(&mut message);
+    packet(&message)
+}
+
+/// How much is answered.
+fn count_of(answer: &Bytes) -> u64 {
+    let message = answer.get(PREFIX_BYTES..).unwrap_or_default();
+    WriteResponse::parse(message).map_or(0, |answer| answer.count.into())
+}

@@ -1,0 +1,323 @@
+//! Which writes the near half may answer, and what becomes of them next to the server. The other part of `far`.
+//!
+//! A file's writes may be answered early while nobody else can read it without a break before: the client holds an
+//! exclusive or batch oplock or a lease to write, or the far half has borrowed an exclusive one. The server does what it
+//! is asked in any order, and the client believes its writes done: so whatever the client asks next waits until they
+//! are, but for other writes to other places. A write that failed after it was answered makes every later request
+//! fail that moves the file's bytes, and its FLUSH and CLOSE.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::{Bytes, BytesMut};
+
+use super::far::FarSmb;
+use super::files::OpenFile;
+use super::message::{Message, Room};
+use super::netbios::{PREFIX_BYTES, Piece};
+use super::pending::{Purpose, Request};
+use super::smb2::header::{Command, Header, set_credits, set_message_id};
+use super::smb2::open::{
+    CONTEXTS_DURABLE, CreateRequest, FileId, OPTIONS_WITHOUT_DELAY, WRITES_ANYWHERE,
+};
+use super::smb2::transfer::{STATUS_DISK_FULL, STATUS_OK, WriteHead, WriteResponse};
+use crate::output::Outbox;
+use crate::reason::Reason;
+use crate::stats::Stats;
+
+/// Credits that the near half may have for writes.
+const ROOM_CREDITS: u32 = 256;
+/// Writes on their way, and files with a failed one.
+const ENTRIES_MAX: usize = 8192;
+
+/// What the far half knows of writes.
+#[derive(Debug, Default)]
+pub struct Writing {
+    /// Whose writes the near half answers.
+    files: BTreeSet<FileId>,
+    /// Writes that the near half answers, by the client's id, until they come; and whether we pay.
+    announced: BTreeMap<u64, (FileId, bool)>,
+    /// Those at the server, by our id.
+    at_server: BTreeMap<u64, WriteHead>,
+    /// What the server said of one that the client believes done.
+    failed: BTreeMap<FileId, u32>,
+    /// The near half's credits.
+    room_credits: u32,
+    /// Ours for writes that are at the server.
+    working_credits: u32,
+    /// Done, and the near half does not know.
+    settled_bytes: u32,
+    has_news: bool,
+    /// A file was opened to be written to.
+    is_expected: bool,
+}
+
+impl Writing {
+    /// The near half answers the write with this id.
+    ///
+    /// # Errors
+    /// When there are more than it may answer.
+    pub fn announce(&mut self, id: u64, file: FileId, is_paid: bool) -> Result<(), Reason> {
+        self.announced.insert(id, (file, is_paid));
+        match self.announced.len() > ENTRIES_MAX {
+            true => Err(Reason::Halves),
+            false => Ok(()),
+        }
+    }
+
+    /// The client opens a file.
+    pub fn handle_opening(&mut self, create: &CreateRequest) {
+        self.is_expected |= create.access & WRITES_ANYWHERE != 0;
+    }
+
+    /// The client closes it; the near half has seen that.
+    pub fn forbid(&mut self, file: FileId) {
+        self.files.remove(&file);
+    }
+
+    /// The near half has seen why.
+    pub fn forbid_all(&mut self) {
+        self.files.clear();
+    }
+
+    /// Whether writes of this file that were answered may not be at the server yet.
+    #[must_use]
+    pub fn is_busy(&self, file: FileId) -> bool {
+        let is_announced = self.announced.values().any(|(other, _)| *other == file);
+        is_announced || self.at_server.values().any(|write| write.file == file)
+    }
+
+    /// Whether the near half was told that it may answer this file's writes, or still does.
+    #[must_use]
+    pub fn concerns(&self, file: FileId) -> bool {
+        self.files.contains(&file) || self.is_busy(file)
+    }
+
+    /// The error that a request of this file's must end with.
+    pub fn failure_of(&mut self, command: Command, file: Option<FileId>) -> Option<u32> {
+        let file = file?;
+        match command {
+            Command::Close => self.failed.remove(&file),
+            Command::Read | Command::Write | Command::Flush | Command::Lock | Command::SetInfo => {
+                self.failed.get(&file).copied()
+            }
+            _ => None,
+        }
+    }
+}
+
+impl FarSmb {
+    /// Credits to have in reserve.
+    pub(super) fn credits_wanted(&self) -> u32 {
+        let missing = match self.writing.is_expected {
+            true => self.room_missing(),
+            false => 0,
+        };
+        self.window.credits() + missing
+    }
+
+    fn room_missing(&self) -> u32 {
+        let has = self.writing.room_credits + self.writing.working_credits;
+        ROOM_CREDITS.saturating_sub(has)
+    }
+
+    /// A file was opened: tells the near half if it may answer writes of it.
+    pub(super) fn consider_writing(&mut self, id: FileId, asked: &CreateRequest, out: &mut Outbox) {
+        let Some(file) = self.files.get(id) else {
+            return;
+        };
+        let keeps_writes = file.protection.keeps_writes();
+        let (session, tree) = (file.session, file.tree);
+        let is_plain =
+            asked.access & WRITES_ANYWHERE != 0 && asked.options & OPTIONS_WITHOUT_DELAY == 0;
+        let mut names = asked.contexts.iter().map(|context| context.name.as_slice());
+        let is_durable = names.any(|name| CONTEXTS_DURABLE.contains(&name));
+        let is_safe = keeps_writes && is_plain && !is_durable && !self.is_quiet;
+        if is_safe && self.ids.begin() {
+            self.writing.files.insert(id);
+            self.writing.has_news = true;
+            let file = id;
+            out.message(
+                Message::Writable {
+                    session,
+                    tree,
+                    file,
+                }
+                .encode(),
+            );
+        }
+    }
+
+    /// The near half shall answer no more writes of this file.
+    pub(super) fn forbid_writing(&mut self, file: FileId, out: &mut Outbox) {
+        if self.writing.files.remove(&file) {
+            out.message(Message::Unwritable { file }.encode());
+        }
+    }
+
+    /// Something was taken from what protects files.
+    pub(super) fn review_writing(&mut self, out: &mut Outbox) {
+        let keeps = |file: &OpenFile| file.protection.keeps_writes();
+        let named: Vec<FileId> = self.writing.files.iter().copied().collect();
+        for id in named {
+            if !self.files.get(id).is_some_and(|file| keeps(file)) {
+                self.forbid_writing(id, out);
+            }
+        }
+    }
+
+    /// Tells the near half what is done, and gives it what credits there are.
+    pub(super) fn offer(&mut self, out: &mut Outbox) {
+        // Reading ahead must not come to a halt for it.
+        let kept = self.window.credits();
+        let spare = self.credits.spare().saturating_sub(kept);
+        let mut credits = match self.writing.files.is_empty() {
+            true => 0,
+            false => spare.min(self.room_missing()),
+        };
+        if !self.credits.spend(credits) {
+            credits = 0;
+        }
+        self.writing.room_credits += credits;
+        let bytes = std::mem::take(&mut self.writing.settled_bytes);
+        let has_news = std::mem::take(&mut self.writing.has_news);
+        if has_news || credits > 0 || bytes > 0 {
+            let given = self.credits.given();
+            let room = Room {
+                credits,
+                bytes,
+                given,
+            };
+            out.message(Message::Room(room).encode());
+        }
+    }
+
+    /// Whether a request of the client's must wait for writes that it believes done.
+    pub(super) fn must_wait(&self, piece: &Piece) -> bool {
+        if self.writing.at_server.is_empty() {
+            return false;
+        }
+        let (Piece::Beginning(packet) | Piece::Message(packet)) = piece else {
+            return false;
+        };
+        let Some((_, write)) = lone_write(packet) else {
+            return true;
+        };
+        let end = |write: &WriteHead| write.offset.saturating_add(write.length.into());
+        let is_far_from =
+            |other: &WriteHead| write.offset >= end(other) || other.offset >= end(&write);
+        // Two opens of one lease may be of the same file.
+        let is_firm_here = self.files.is_firm(write.file);
+        let mut others = self.writing.at_server.values();
+        !others.all(|other| match other.file == write.file {
+            true => is_far_from(other),
+            false => is_firm_here && self.files.is_firm(other.file),
+        })
+    }
+
+    /// Whether the near half answers this one.
+    pub(super) fn take_behind(&mut self, packet: &Bytes) -> Option<Announced> {
+        if self.writing.announced.is_empty() {
+            return None;
+        }
+        let (header, write) = lone_write(packet)?;
+        let (_, is_paid) = self.writing.announced.remove(&header.message_id)?;
+        Some(Announced {
+            header,
+            write,
+            is_paid,
+        })
+    }
+
+    /// Hands a write to the server that the near half answers.
+    pub(super) fn write_behind(
+        &mut self,
+        packet: &Bytes,
+        announced: &Announced,
+        out: &mut Outbox,
+    ) -> Result<(), Reason> {
+        let Announced {
+            header,
+            write,
+            is_paid,
+        } = announced;
+        let ids = header.ids_taken();
+        // Two bytes on the wire.
+        let charge = ids as u32;
+        if *is_paid {
+            let left = self.writing.room_credits.checked_sub(charge);
+            self.writing.room_credits = left.ok_or(Reason::Halves)?;
+        } else {
+            self.credits.handle_request(ids);
+        }
+        self.writing.working_credits += charge;
+        let id = self.ids.take(ids);
+        let asked = self.credits.ask(ids as u16, self.credits_wanted());
+        let request = Request {
+            client_id: header.message_id,
+            command: Command::Write,
+            file: Some(write.file),
+            asked,
+            is_change: true,
+            purpose: Purpose::Behind(write.file, write.length, charge),
+        };
+        self.pending
+            .insert(id, request)
+            .map_err(|_| Reason::SmbFull)?;
+        self.writing.at_server.insert(id, *write);
+        let mut edited = BytesMut::from(&**packet);
+        set_message_id(&mut edited, PREFIX_BYTES, id);
+        let credits = asked.by_client.saturating_add(asked.by_us);
+        set_credits(&mut edited, PREFIX_BYTES, credits);
+        out.local(edited.freeze());
+        Ok(())
+    }
+
+    /// The server answered a write that the client believes done.
+    pub(super) fn handle_written(
+        &mut self,
+        header: &Header,
+        message: &[u8],
+        (file, length, charge): (FileId, u32, u32),
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
+        let count = WriteResponse::parse(message).map(|answer| answer.count);
+        let status = match (header.status, count) {
+            (STATUS_OK, Ok(count)) if count >= length => STATUS_OK,
+            // What a server says that has no room for the rest.
+            (STATUS_OK, _) => STATUS_DISK_FULL,
+            (status, _) => status,
+        };
+        let writing = &mut self.writing;
+        writing.at_server.remove(&header.message_id);
+        writing.working_credits = writing.working_credits.saturating_sub(charge);
+        writing.settled_bytes = writing.settled_bytes.saturating_add(length);
+        if status == STATUS_OK {
+            return Ok(());
+        }
+        stats.writes_failed += 1;
+        writing.failed.entry(file).or_insert(status);
+        if writing.failed.len() > ENTRIES_MAX {
+            return Err(Reason::SmbFull);
+        }
+        self.forbid_writing(file, out);
+        Ok(())
+    }
+}
+
+/// A write that the near half answers.
+#[derive(Debug)]
+pub(super) struct Announced {
+    header: Header,
+    write: WriteHead,
+    is_paid: bool,
+}
+
+fn lone_write(packet: &Bytes) -> Option<(Header, WriteHead)> {
+    let message = packet.get(PREFIX_BYTES..)?;
+    let header = Header::parse(message).ok()?;
+    let is_lone =
+        header.command == Command::Write && header.next_bytes == 0 && !header.is_related();
+    let write = WriteHead::parse(message).ok().filter(|_| is_lone)?;
+    Some((header, write))
+}
