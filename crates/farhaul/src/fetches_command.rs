@@ -6,9 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use farhaul_lab::fetches::{self, FetchesOptions};
-use farhaul_lab::live;
 use farhaul_lab::require_root;
-use farhaul_lab::table::Screen;
 
 use crate::failure::Failure;
 use crate::print;
@@ -51,14 +49,6 @@ impl FetchesCommand {
             out: self.out.clone(),
             stop,
         })?;
-        print::out(&live::table(&document).render(Screen::stdout()))?;
-        print::line(&format!(
-            "\nall numbers: {}",
-            self.out.join("reduce-live.json").display()
-        ))?;
-        match document.is_ok() {
-            true => Ok(()),
-            false => Err(Failure::Reported),
-        }
+        print::measurement(&document, &self.out.join("reduce-live.json"))
     }
 }

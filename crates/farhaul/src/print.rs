@@ -1,6 +1,11 @@
 //! Standard output, without the panic of `println!` when the reader is gone.
 
 use std::io::{ErrorKind, Write, stdout};
+use std::path::Path;
+
+use farhaul_lab::live;
+use farhaul_lab::measurement::Measurement;
+use farhaul_lab::table::Screen;
 
 use crate::failure::Failure;
 
@@ -39,4 +44,14 @@ pub(crate) fn json(document: &serde_json::Value) -> Result<(), Failure> {
 pub(crate) fn value(value: &impl serde::Serialize) -> Result<(), Failure> {
     let document = serde_json::to_value(value).map_err(Failure::failed)?;
     json(&document)
+}
+
+/// What was measured, and where all of it lies; a failure where a row does not hold.
+pub(crate) fn measurement(document: &Measurement, file: &Path) -> Result<(), Failure> {
+    out(&live::table(document).render(Screen::stdout()))?;
+    line(&format!("\nall numbers: {}", file.display()))?;
+    match document.is_ok() {
+        true => Ok(()),
+        false => Err(Failure::Reported),
+    }
 }

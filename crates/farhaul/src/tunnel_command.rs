@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicBool;
 use clap::Args;
 use farhaul_lab::live::{self, LiveOptions};
 use farhaul_lab::require_root;
-use farhaul_lab::table::Screen;
 
 use crate::failure::Failure;
 use crate::print;
@@ -45,14 +44,6 @@ impl TunnelCommand {
             out: self.out.clone(),
             stop,
         })?;
-        print::out(&live::table(&document).render(Screen::stdout()))?;
-        print::line(&format!(
-            "\nall numbers: {}",
-            self.out.join("tunnel-live.json").display()
-        ))?;
-        match document.is_ok() {
-            true => Ok(()),
-            false => Err(Failure::Reported),
-        }
+        print::measurement(&document, &self.out.join("tunnel-live.json"))
     }
 }

@@ -93,9 +93,14 @@ impl Transfer {
         until("the transfer to move", || self.moved() >= goal);
     }
 
+    /// Nothing new is sent; what was goes on.
+    pub fn stop(&self) {
+        self.enough.store(true, Ordering::Relaxed);
+    }
+
     /// Lets it come to its end, which must be clean and whole at both ends.
     pub fn finish_whole(self) {
-        self.enough.store(true, Ordering::Relaxed);
+        self.stop();
         let (sent, received) = self.ends();
         sent.result.unwrap();
         received.result.unwrap();

@@ -32,8 +32,10 @@ pub const MODEL_VERSION: u32 = 1;
 ///
 /// * 1: transport paced at a told rate;
 /// * 2: the real controller; losses judged by time alone, as the gateway does;
-/// * 3: its start over long round trips, its pace without loss, its share beside others.
-pub const PAIR_VERSION: u32 = 4;
+/// * 3: its start over long round trips, its pace without loss, its share beside others;
+/// * 4: its search under requests;
+/// * 5: its view of machines that are held up.
+pub const PAIR_VERSION: u32 = 5;
 
 /// Text of a file a plan names, and where the plan says it is.
 pub type ReadFile<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
