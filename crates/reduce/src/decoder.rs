@@ -119,6 +119,24 @@ impl Decoder {
         self.stats
     }
 
+    /// What a frame stands for, whatever its hash; nothing is remembered.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn made(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
+        let view = View::read(frame).ok()?;
+        let mut room = Vec::new();
+        let plain = if view.is_compressed {
+            self.decompressor
+                .decompress(view.payload, view.plain_bytes, &mut room)?;
+            room.as_slice()
+        } else {
+            view.payload
+        };
+        let (literals, tokens) = plain.split_at_checked(view.plain_bytes - view.token_bytes)?;
+        let mut output = Vec::new();
+        let made = self.reconstruct(&view, tokens, literals, &mut output);
+        made.is_ok().then_some(output)
+    }
+
     fn try_decode(&mut self, frame: &[u8], output: &mut Vec<u8>) -> Result<Decoded, FrameError> {
         let view = View::read(frame)?;
         let mut room = std::mem::take(&mut self.plain);

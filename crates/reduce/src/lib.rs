@@ -40,6 +40,8 @@ mod error;
 mod extend;
 mod extents;
 mod frame;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod index;
 mod level;
 mod log;

@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         "disk tier",
         "share",
         "",
-        "what is on disk and not in memory is not looked up yet",
+        "looked up and tested (tests/away), not measured yet",
     );
     document.rows.push(row);
     if !only.is_empty() {

@@ -1,37 +1,35 @@
-//! A log that is longer than the memory: what has left it is on two disks, and comes back. The disks lose, shorten and harm segments,
-//! frames are lost, one end or both begin anew; whatever happens, no wrong byte comes out.
-#![allow(clippy::unwrap_used)]
+//! An encoder and a decoder with a disk each, and what may happen to them. Any bytes can be made acts of it ([`operations`]).
+#![allow(clippy::unwrap_used, dead_code)]
 
 use std::collections::BTreeMap;
 
 use farhaul_reduce::*;
-use proptest::prelude::*;
 
 const MEMORY_BYTES: usize = 8 << 20;
-const AHEAD_BYTES: u64 = 2 << 20;
+pub const AHEAD_BYTES: u64 = 2 << 20;
 /// A frame may wait for so many segments.
 const RECALLS_MAX: usize = 8;
 
-type Disk = BTreeMap<u64, (Vec<u8>, BlockLengths)>;
+pub type Disk = BTreeMap<u64, (Vec<u8>, BlockLengths)>;
 
-struct World {
-    encoder: Encoder,
-    decoder: Decoder,
-    disks: [Disk; 2],
+pub struct World {
+    pub encoder: Encoder,
+    pub decoder: Decoder,
+    pub disks: [Disk; 2],
     compressor: Compressor,
-    missed: usize,
-    away: usize,
+    pub missed: usize,
+    pub away: usize,
     wire: usize,
 }
 
-fn settings() -> Settings {
+pub fn settings() -> Settings {
     Settings {
         anchor_bytes: 1 << 20,
         ..Settings::of_memory(MEMORY_BYTES)
     }
 }
 
-fn both(a: &(Vec<u8>, BlockLengths), b: &(Vec<u8>, BlockLengths)) -> BlockLengths {
+pub fn both(a: &(Vec<u8>, BlockLengths), b: &(Vec<u8>, BlockLengths)) -> BlockLengths {
     let mut lengths = [0; SEGMENT_BLOCKS];
     for (nth, length) in lengths.iter_mut().enumerate() {
         let least = a.1[nth].min(b.1[nth]);
@@ -48,7 +46,7 @@ fn both(a: &(Vec<u8>, BlockLengths), b: &(Vec<u8>, BlockLengths)) -> BlockLength
 
 impl World {
     /// With room for the segments on the disks, none of which is put in.
-    fn new(disks: [Disk; 2], reserved: u64) -> Self {
+    pub fn new(disks: [Disk; 2], reserved: u64) -> Self {
         let mut world = Self {
             encoder: Encoder::new(settings()),
             decoder: Decoder::new(settings()),
@@ -73,7 +71,7 @@ impl World {
     }
 
     /// Both ends begin anew, with what is on both disks.
-    fn restart(&mut self) {
+    pub fn restart(&mut self) {
         let mut disks = std::mem::take(&mut self.disks);
         let end = disks.iter().flat_map(|disk| disk.keys()).max();
         let reserved = end.map_or(0, |last| last + 1).min(64);
@@ -87,7 +85,7 @@ impl World {
     }
 
     /// What was written goes to the disks.
-    fn save(&mut self) {
+    pub fn save(&mut self) {
         let ends = [self.encoder.segments(), self.decoder.segments()];
         for (mut segments, disk) in ends.into_iter().zip(&mut self.disks) {
             for number in segments.take_changed() {
@@ -100,7 +98,7 @@ impl World {
     }
 
     /// Puts in what `input` may need and both disks have.
-    fn recall(&mut self, input: &[u8]) {
+    pub fn recall(&mut self, input: &[u8]) {
         for read in self.encoder.look(input, AHEAD_BYTES) {
             let [near, far] = &self.disks;
             if let Some((near, far)) = near.get(&read.segment).zip(far.get(&read.segment)) {
@@ -110,7 +108,7 @@ impl World {
     }
 
     /// The bytes of a frame, asked for again if need be.
-    fn receive(&mut self, frame: &Plain, input: &[u8], out: &mut Vec<u8>) {
+    pub fn receive(&mut self, frame: &Plain, input: &[u8], out: &mut Vec<u8>) {
         let mut bytes = Vec::new();
         frame.seal(Codec::Null, &mut self.compressor, &mut bytes);
         self.wire += bytes.len();
@@ -148,7 +146,7 @@ impl World {
     }
 
     /// Sends it; frames of which `is_lost` says so never arrive.
-    fn send(&mut self, flow: u64, input: &[u8], is_lost: impl Fn(usize) -> bool) -> usize {
+    pub fn send(&mut self, flow: u64, input: &[u8], is_lost: impl Fn(usize) -> bool) -> usize {
         let before = self.wire;
         for batch in input.chunks(300_000) {
             self.recall(batch);
@@ -178,7 +176,7 @@ impl World {
     }
 }
 
-fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut s = seed;
     let mut next = || {
         s = s
@@ -189,66 +187,8 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// 24 MB through a memory of 8 MiB.
-fn full() -> (World, Vec<u8>) {
-    let mut world = World::new(Default::default(), 0);
-    let input = noise(1, 24_000_000);
-    assert!(world.send(1, &input, |_| false) >= input.len());
-    assert_eq!((world.missed, world.away), (0, 0));
-    (world, input)
-}
-
-#[test]
-fn what_left_the_memory_is_found_on_disk() {
-    let (mut world, input) = full();
-    let again = world.send(2, &input, |_| false);
-    assert!(again < 40_000, "{again}");
-    assert_eq!(world.missed, 0);
-    assert!(world.encoder.stats().recalled >= 22);
-    let mut edited = input;
-    edited.splice(3_000_001..3_000_003, *b"hello");
-    edited[9_000_000..9_000_100].fill(3);
-    let edited = world.send(3, &edited, |_| false);
-    assert!(edited < 45_000, "{edited}");
-}
-
-#[test]
-fn without_a_disk_it_is_sent_again() {
-    let (mut world, input) = full();
-    world.disks = Default::default();
-    let again = world.send(2, &input, |_| false);
-    assert!(again > 15_000_000, "{again}");
-    assert_eq!(world.missed, 0, "nobody referred to what was not there");
-}
-
-#[test]
-fn what_the_other_disk_has_lost_meanwhile_is_asked_for() {
-    let (mut world, input) = full();
-    // Recalled here and referred to, but there it is gone.
-    for read in world.encoder.look(&input[..300_000], AHEAD_BYTES) {
-        let (bytes, lengths) = world.disks[0][&read.segment].clone();
-        assert!(world.encoder.recall(&read, &bytes, &lengths));
-    }
-    world.disks[1].clear();
-    world.send(2, &input[..300_000], |_| false);
-    assert!(world.missed > 0 && world.away > 0);
-    let missed = world.missed;
-    world.send(3, &input[..300_000], |_| false);
-    assert!(world.send(4, &input[..300_000], |_| false) < 1000);
-    assert_eq!(world.missed, missed);
-}
-
-#[test]
-fn after_a_restart_the_whole_disk_is_known() {
-    let (mut world, input) = full();
-    world.restart();
-    let again = world.send(1, &input, |_| false);
-    assert!(again < 80_000, "{again}");
-    assert_eq!(world.missed, 0);
-}
-
 #[derive(Debug, Clone)]
-enum Act {
+pub enum Act {
     Send(u64, usize, usize, u8),
     Fresh(u64, usize),
     Lose(u64, usize, usize, usize),
@@ -258,21 +198,7 @@ enum Act {
     Restart,
 }
 
-fn act() -> impl Strategy<Value = Act> {
-    let part = || (0usize..6_000_000, 1usize..1_500_000);
-    prop_oneof![
-        6 => (0u64..4, part(), any::<u8>()).prop_map(|(flow, (start, len), edit)| Act::Send(flow, start, len, edit)),
-        3 => (0u64..4, 1usize..6_000_000).prop_map(|(flow, len)| Act::Fresh(flow, len)),
-        1 => (0u64..4, part(), 1usize..4).prop_map(|(flow, (start, len), nth)| Act::Lose(flow, start, len, nth)),
-        2 => (0usize..2, 0u64..30).prop_map(|(disk, number)| Act::Drop(disk, number)),
-        2 => (0usize..2, 0u64..30, 0usize..SEGMENT_BLOCKS, 0u32..65_536)
-            .prop_map(|(disk, number, block, length)| Act::Shorten(disk, number, block, length)),
-        1 => (0u64..30, 0usize..SEGMENT_BYTES).prop_map(|(number, at)| Act::Harm(number, at)),
-        1 => Just(Act::Restart),
-    ]
-}
-
-fn perform(world: &mut World, base: &[u8], fresh: &mut u64, act: Act) {
+pub fn perform(world: &mut World, base: &[u8], fresh: &mut u64, act: Act) {
     match act {
         Act::Send(flow, start, len, edit) => {
             let mut input = base[start..start + len].to_vec();
@@ -304,16 +230,35 @@ fn perform(world: &mut World, base: &[u8], fresh: &mut u64, act: Act) {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
-    #[test]
-    fn whatever_the_disks_lose_the_bytes_are_right(acts in proptest::collection::vec(act(), 1..16)) {
-        let base = noise(77, 7_500_000);
-        let mut world = World::new(Default::default(), 0);
-        let mut fresh = 1000;
-        world.send(1, &base, |_| false);
-        for act in acts {
-            perform(&mut world, &base, &mut fresh, act);
-        }
+/// Acts after which a history ends.
+const ACTS_MAX: usize = 24;
+/// Bytes that are sent at once.
+const SENT_BYTES_MAX: usize = 1_500_000;
+
+/// Acts drawn from any bytes, ten for each.
+pub fn operations(data: &[u8]) {
+    static BASE: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    let base = BASE.get_or_init(|| noise(77, 7_500_000));
+    let mut world = World::new(Default::default(), 0);
+    let mut fresh = 1000;
+    for act in data.as_chunks::<10>().0.iter().take(ACTS_MAX) {
+        perform(&mut world, base, &mut fresh, act_of(act));
+    }
+}
+
+fn act_of(bytes: &[u8; 10]) -> Act {
+    let [kind, flow, a, b, c, d, e, f, g, h] = *bytes;
+    let start = u32::from_le_bytes([a, b, c, 0]) as usize % 6_000_000;
+    let len = 1 + u32::from_le_bytes([d, e, f, 0]) as usize % SENT_BYTES_MAX;
+    let (flow, number) = (u64::from(flow % 4), u64::from(g % 30));
+    let (disk, block) = (usize::from(g % 2), usize::from(h) % SEGMENT_BLOCKS);
+    match kind % 16 {
+        0..=6 => Act::Send(flow, start, len, h),
+        7..=9 => Act::Fresh(flow, len),
+        10 => Act::Lose(flow, start, len, usize::from(1 + h % 3)),
+        11 => Act::Drop(disk, u64::from(h % 30)),
+        12 => Act::Shorten(disk, number, block, u32::from_le_bytes([a, b, 0, 0])),
+        13 => Act::Harm(number, start % SEGMENT_BYTES),
+        _ => Act::Restart,
     }
 }

@@ -1,0 +1,103 @@
+//! A log that is longer than the memory: what has left it is on two disks, and comes back. The disks lose, shorten and harm segments,
+//! frames are lost, one end or both begin anew; whatever happens, no wrong byte comes out.
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use proptest::prelude::*;
+
+use farhaul_reduce::*;
+use world::*;
+
+/// 24 MB through a memory of 8 MiB.
+fn full() -> (World, Vec<u8>) {
+    let mut world = World::new(Default::default(), 0);
+    let input = noise(1, 24_000_000);
+    assert!(world.send(1, &input, |_| false) >= input.len());
+    assert_eq!((world.missed, world.away), (0, 0));
+    (world, input)
+}
+
+#[test]
+fn what_left_the_memory_is_found_on_disk() {
+    let (mut world, input) = full();
+    let again = world.send(2, &input, |_| false);
+    assert!(again < 40_000, "{again}");
+    assert_eq!(world.missed, 0);
+    assert!(world.encoder.stats().recalled >= 22);
+    let mut edited = input;
+    edited.splice(3_000_001..3_000_003, *b"hello");
+    edited[9_000_000..9_000_100].fill(3);
+    let edited = world.send(3, &edited, |_| false);
+    assert!(edited < 45_000, "{edited}");
+}
+
+#[test]
+fn without_a_disk_it_is_sent_again() {
+    let (mut world, input) = full();
+    world.disks = Default::default();
+    let again = world.send(2, &input, |_| false);
+    assert!(again > 15_000_000, "{again}");
+    assert_eq!(world.missed, 0, "nobody referred to what was not there");
+}
+
+#[test]
+fn what_the_other_disk_has_lost_meanwhile_is_asked_for() {
+    let (mut world, input) = full();
+    // Recalled here and referred to, but there it is gone.
+    for read in world.encoder.look(&input[..300_000], AHEAD_BYTES) {
+        let (bytes, lengths) = world.disks[0][&read.segment].clone();
+        assert!(world.encoder.recall(&read, &bytes, &lengths));
+    }
+    world.disks[1].clear();
+    world.send(2, &input[..300_000], |_| false);
+    assert!(world.missed > 0 && world.away > 0);
+    let missed = world.missed;
+    world.send(3, &input[..300_000], |_| false);
+    assert!(world.send(4, &input[..300_000], |_| false) < 1000);
+    assert_eq!(world.missed, missed);
+}
+
+#[test]
+fn after_a_restart_the_whole_disk_is_known() {
+    let (mut world, input) = full();
+    world.restart();
+    let again = world.send(1, &input, |_| false);
+    assert!(again < 80_000, "{again}");
+    assert_eq!(world.missed, 0);
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let part = || (0usize..6_000_000, 1usize..1_500_000);
+    prop_oneof![
+        6 => (0u64..4, part(), any::<u8>()).prop_map(|(flow, (start, len), edit)| Act::Send(flow, start, len, edit)),
+        3 => (0u64..4, 1usize..6_000_000).prop_map(|(flow, len)| Act::Fresh(flow, len)),
+        1 => (0u64..4, part(), 1usize..4).prop_map(|(flow, (start, len), nth)| Act::Lose(flow, start, len, nth)),
+        2 => (0usize..2, 0u64..30).prop_map(|(disk, number)| Act::Drop(disk, number)),
+        2 => (0usize..2, 0u64..30, 0usize..SEGMENT_BLOCKS, 0u32..65_536)
+            .prop_map(|(disk, number, block, length)| Act::Shorten(disk, number, block, length)),
+        1 => (0u64..30, 0usize..SEGMENT_BYTES).prop_map(|(number, at)| Act::Harm(number, at)),
+        1 => Just(Act::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+    #[test]
+    fn whatever_the_disks_lose_the_bytes_are_right(acts in proptest::collection::vec(act(), 1..16)) {
+        let base = noise(77, 7_500_000);
+        let mut world = World::new(Default::default(), 0);
+        let mut fresh = 1000;
+        world.send(1, &base, |_| false);
+        for act in acts {
+            perform(&mut world, &base, &mut fresh, act);
+        }
+    }
+}
+
+#[test]
+fn what_a_fuzzer_may_draw_is_right() {
+    for seed in 0..15 {
+        operations(&noise(seed, 240));
+    }
+}
