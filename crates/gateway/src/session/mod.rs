@@ -6,6 +6,7 @@
 //! `liveness` listens for silence, `proof` sees that a peer that has moved proves it, and
 //! [`FlowHandle`] is what a flow's task holds.
 
+mod address;
 mod backlog;
 mod correction;
 mod flow_handle;
@@ -454,31 +455,6 @@ impl Session {
     /// What the next tunnel to the same peer should know.
     pub fn path_memory(&self) -> Option<PathMemory> {
         lock(&self.path).as_ref()?.memory()
-    }
-
-    /// The peer's UDP address at the moment.
-    pub fn address(&self) -> Option<std::net::SocketAddr> {
-        let address = self.known_address()?;
-        Some(
-            self.aliases
-                .as_ref()
-                .map_or(address, |aliases| aliases.real(address)),
-        )
-    }
-
-    /// What the QUIC stack calls it.
-    fn known_address(&self) -> Option<std::net::SocketAddr> {
-        let path = self.connection.path(noq::PathId::ZERO)?;
-        path.remote_address().ok()
-    }
-
-    /// The same as people write it: an IPv4 address is none of IPv6.
-    pub fn shown_address(&self) -> Option<std::net::SocketAddr> {
-        let address = self.address()?;
-        Some(std::net::SocketAddr::new(
-            address.ip().to_canonical(),
-            address.port(),
-        ))
     }
 
     fn now_ns(&self) -> u64 {

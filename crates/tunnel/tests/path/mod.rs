@@ -32,7 +32,9 @@ impl Packet for Datagram {
         usize::try_from(self.bytes + HEADER_BYTES).unwrap_or(usize::MAX)
     }
 
-    fn corrupt(&mut self, _bit: u64) {}
+    fn corrupt(&mut self, _bit: u64) {
+        // No link of these tests does.
+    }
 }
 
 /// The receiving end of one flow.
