@@ -147,9 +147,9 @@ fn flows(
     tell("short trains both ways");
     seen.trains = Some(client.datagrams(&trains(payload))?);
     tell("more than the line carries, up");
-    seen.flood_up = Some(client.datagrams(&flood(Direction::Up, payload, &seen.trains))?);
+    seen.flood_up = Some(overload(client, Direction::Up, payload, &seen.trains)?);
     tell("more than the line carries, down");
-    seen.flood_down = Some(client.datagrams(&flood(Direction::Down, payload, &seen.trains))?);
+    seen.flood_down = Some(overload(client, Direction::Down, payload, &seen.trains)?);
     let capacity =
         |direction, seen: &Observations| capacity_bit_per_s(seen, direction).unwrap_or(1e6);
     let (up, down) = (
@@ -181,21 +181,57 @@ fn trains(payload_bytes: u16) -> FlowPlan {
     }
 }
 
+/// A flood, and a larger one where it was none: trains of a sender that was held up come slower than the line carries.
+fn overload(
+    client: &mut Client,
+    direction: Direction,
+    payload_bytes: u16,
+    trains: &Option<FlowResult>,
+) -> Result<FlowResult, ProbeError> {
+    const TIMES_MAX: u32 = 3;
+    let mut plan = flood(direction, payload_bytes, trains);
+    let mut result = client.datagrams(&plan)?;
+    for _again in 1..TIMES_MAX {
+        if !has_room(&result, direction) {
+            break;
+        }
+        plan = flood_of(direction, payload_bytes, plan.bit_per_s() * 2.0);
+        result = client.datagrams(&plan)?;
+    }
+    Ok(result)
+}
+
+/// Whether all that was planned was sent and nothing of it lost or queued.
+fn has_room(result: &FlowResult, direction: Direction) -> bool {
+    const LOSS_MAX: f64 = 0.001;
+    const QUEUED_US_MAX: u64 = 20_000;
+    const SENT_MIN: f64 = 0.9;
+    let Some(way) = side(result, direction) else {
+        return false;
+    };
+    let planned = result.plan.bit_per_s();
+    let offered = way.count.offered_bit_per_s.unwrap_or(0.0);
+    offered >= planned * SENT_MIN
+        && way.loss() <= LOSS_MAX
+        && way.count.delays.p50_us <= QUEUED_US_MAX
+}
+
+const FLOOD_S: f64 = 1.5;
+
+fn flood_of(direction: Direction, payload_bytes: u16, bit_per_s: f64) -> FlowPlan {
+    let most = DATAGRAMS_MAX as f64 * f64::from(payload_bytes) * 8.0 / FLOOD_S;
+    let rate = bit_per_s.clamp(100e3, most / 2.0);
+    FlowPlan::even(direction, payload_bytes, rate, FLOOD_S)
+}
+
 /// A quarter more than the trains' pace, for one and a half seconds.
 fn flood(direction: Direction, payload_bytes: u16, trains: &Option<FlowResult>) -> FlowPlan {
-    const SECONDS: f64 = 1.5;
     const DEFAULT_BIT_PER_S: f64 = 20e6;
     let way = trains.as_ref().and_then(|trains| side(trains, direction));
     let line = way
         .and_then(|way| way.count.line_bit_per_s)
         .unwrap_or(DEFAULT_BIT_PER_S);
-    let most = DATAGRAMS_MAX as f64 * f64::from(payload_bytes) * 8.0 / SECONDS;
-    FlowPlan::even(
-        direction,
-        payload_bytes,
-        (line * 1.25).clamp(100e3, most / 2.0),
-        SECONDS,
-    )
+    flood_of(direction, payload_bytes, line * 1.25)
 }
 
 /// Sixty thousand, so that one in ten thousand shows, as far as rate and time

@@ -242,15 +242,19 @@ pub fn measurement(options: &AccuracyOptions, runs: &[Run]) -> Measurement {
             .filter_map(|seed| attempts(seed).find(|run| run.counts()))
             .collect();
         let planned = options.seeds(*plant).count();
+        // What a busy machine would have given: no result, and worth knowing.
+        let late: Vec<_> = options
+            .seeds(*plant)
+            .filter_map(|seed| attempts(seed).find(|run| run.error.is_none() && !run.counts()))
+            .collect();
+        let late_right = late.iter().filter(|run| run.is_right).count();
         let name = plant.name();
         if counted.is_empty() {
-            document.rows.push(Row::failed(
-                &name,
-                "probe",
-                "right verdicts",
-                "",
-                "no run counts",
-            ));
+            let failed = Row::failed(&name, "probe", "right verdicts", "", "no run counts");
+            let row = failed.detail("runs_late", late.len());
+            document
+                .rows
+                .push(row.detail("runs_late_right", late_right));
             continue;
         }
         let right = counted.iter().filter(|run| run.is_right).count() as f64 / counted.len() as f64;
@@ -261,7 +265,9 @@ pub fn measurement(options: &AccuracyOptions, runs: &[Run]) -> Measurement {
         };
         let row = row
             .detail("runs_counted", counted.len())
-            .detail("runs_missing", planned - counted.len());
+            .detail("runs_missing", planned - counted.len())
+            .detail("runs_late", late.len())
+            .detail("runs_late_right", late_right);
         document.rows.push(row);
     }
     document

@@ -202,7 +202,8 @@ fn asymmetry(ways: &[Option<Way<'_>>]) -> Option<Finding> {
         _ => true,
     };
     let is_real = is_slower_line || loss::policer(slower).is_some();
-    if fast < slow * RATIO_MIN || !is_real {
+    // The slower rate must be the circuit's, not a busy sender's.
+    if fast < slow * RATIO_MIN || !is_real || !slower.is_filled() {
         return None;
     }
     let slower = slower.name();

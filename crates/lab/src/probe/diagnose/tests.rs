@@ -432,6 +432,44 @@ fn a_short_queue_of_a_fast_line_makes_no_asymmetry() {
 }
 
 #[test]
+fn a_sender_that_waits_for_a_processor_makes_no_asymmetry() {
+    // Its trains come as slowly as they were sent, and its flood is none.
+    let starved = |seen: &mut Observations, p50_us: u64| {
+        let even = |sent: u64, rate: f64| {
+            let mut count = FlowCount {
+                steady_bit_per_s: Some(rate),
+                offered_bit_per_s: Some(rate),
+                line_bit_per_s: Some(rate * 1.7),
+                train_whole: Some(30),
+                ..FlowCount::default()
+            };
+            count.delays.p50_us = p50_us;
+            way(sent, 0, count)
+        };
+        let trains = seen.trains.as_mut().unwrap();
+        trains.plan.train_datagrams = 30;
+        trains.up = Some(even(240, CAPACITY / 7.0));
+        seen.flood_up = flow(Direction::Up, even(1500, CAPACITY / 7.0));
+    };
+    let verdict = changed(|seen| starved(seen, 700));
+    assert_eq!(verdict.faults(), []);
+    assert!(
+        verdict
+            .notes
+            .iter()
+            .any(|note| note.contains("nothing filled the circuit up"))
+    );
+    // It carries at least what the TCP stream got.
+    assert!(verdict.tcp_capacity_up_bit_per_s.unwrap() >= CAPACITY * 0.95);
+    // Trains that wait for each other are the line's: 29 of 1472 bytes take 28 ms.
+    let verdict = changed(|seen| {
+        starved(seen, 14_000);
+        seen.tcp_up = tcp(Direction::Up, CAPACITY / 5.0, figures());
+    });
+    assert_eq!(verdict.faults(), [Fault::AsymmetricRate]);
+}
+
+#[test]
 fn a_policer_and_a_short_queue_are_told_apart_by_the_lines_pace() {
     let policed = changed(|seen| {
         seen.flood_up = flow(Direction::Up, flood(CAPACITY / 4.0, 300));

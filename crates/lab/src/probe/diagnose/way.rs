@@ -13,6 +13,7 @@ use super::{Finding, hosts, loss, mbit};
 pub struct Way<'a> {
     pub(crate) direction: Direction,
     pub(crate) payload_bytes: f64,
+    pub(crate) train_datagrams: u32,
     pub(crate) trains: Option<&'a FlowWay>,
     pub(crate) flood: Option<&'a FlowWay>,
     pub(crate) quiet: Option<&'a FlowWay>,
@@ -65,6 +66,7 @@ impl<'a> Way<'a> {
         let mut way = Self {
             direction,
             payload_bytes,
+            train_datagrams: plan.train_datagrams,
             trains: in_way(&seen.trains),
             flood: in_way(flood),
             quiet: in_way(quiet),
@@ -99,8 +101,38 @@ impl<'a> Way<'a> {
         let was_enough = offered.is_none_or(|offered| offered >= line);
         match flood.loss() > FULL_LOSS && !self.cuts_trains() && was_enough {
             true => Some(steady),
-            false => Some(steady.max(line)),
+            false => Some(steady.max(line).max(self.tcp_as_datagrams_bit_per_s())),
         }
+    }
+
+    /// What the TCP stream got, with UDP's headers in place of TCP's: the circuit carries at least that.
+    fn tcp_as_datagrams_bit_per_s(&self) -> f64 {
+        let payload = self.payload_bytes;
+        let share = payload / (payload + 8.0 - 32.0).max(1.0);
+        self.goodput_bit_per_s().map_or(0.0, |rate| rate * share)
+    }
+
+    /// Whether anything filled the circuit, so that its capacity is known and not only a least one: a flood that lost
+    /// or queued, or trains that came slower than they were sent. A sender that waits for a processor does neither.
+    pub(super) fn is_filled(&self) -> bool {
+        const QUEUED_US_MIN: f64 = 50_000.0;
+        const SPREAD_MIN: f64 = 0.6;
+        let has_flooded = self.flood.is_some_and(|flood| {
+            let offered = flood.count.offered_bit_per_s.unwrap_or(f64::INFINITY);
+            let is_queued = flood.count.delays.p50_us as f64 >= QUEUED_US_MIN;
+            let is_enough = offered >= self.line_bit_per_s.unwrap_or(0.0);
+            flood.loss() > FULL_LOSS || (is_queued && is_enough)
+        });
+        has_flooded || self.spread().is_some_and(|spread| spread >= SPREAD_MIN)
+    }
+
+    /// How long the middle packet of a train waited for those before it, beside how long it would have if all had been
+    /// sent at once: 1 where the line set the pace, 0 where the sender did.
+    fn spread(&self) -> Option<f64> {
+        let delay_us = self.trains?.count.delays.p50_us as f64;
+        let train_bits = f64::from(self.train_datagrams.checked_sub(1)?) * self.payload_bytes * 8.0;
+        let line = self.line_bit_per_s.filter(|rate| *rate > 0.0)?;
+        Some(delay_us / (train_bits / line * 1e6 / 2.0).max(1.0))
     }
 
     /// Whether trains lose their ends: a queue of few packets. A flood that is
@@ -144,6 +176,9 @@ impl<'a> Way<'a> {
                 let (idle_ms, loaded_ms) = (self.idle_rtt_us / 1e3, p95_us as f64 / 1e3);
                 notes.push(format!("under load {name} the round trip grows from {idle_ms:.0} to {loaded_ms:.0} ms: the queue is deeper than interactive traffic likes"));
             }
+        }
+        if self.flood.is_some() && !self.is_filled() {
+            notes.push(format!("nothing filled the circuit {name}, as if a host had been short of processor time: it carries at least what is said here, and faults that show at its full rate only may be missed"));
         }
         if let (Some(mss), Some(sent)) = (self.syn_mss_bytes(), self.sent_mss_bytes())
             && mss < sent
