@@ -25,6 +25,7 @@ mod pair_command;
 mod pair_words;
 mod print;
 mod probe_command;
+mod probe_peer_command;
 mod questions;
 mod reload_command;
 mod reset_command;

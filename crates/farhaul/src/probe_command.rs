@@ -16,6 +16,7 @@ use crate::campaign_command::{CampaignCommand, ReportCommand};
 use crate::failure::Failure;
 use crate::lab_command::stop_on_signal;
 use crate::print;
+use crate::probe_peer_command::PeerCommand;
 
 const EXAMPLES: &str = "\
 example: far end:   farhaul probe serve
@@ -52,6 +53,8 @@ enum ProbeVerb {
     Campaign(CampaignCommand),
     /// What the file of a campaign shows so far.
     Report(ReportCommand),
+    /// What the circuit to a gateway's peer carries, and what `peer.link` should say.
+    Peer(PeerCommand),
     /// Print the JSON Schema of reports, or of campaigns.
     Schema {
         /// Which document.
@@ -306,6 +309,7 @@ impl ProbeCommand {
             ProbeVerb::Iperf3(iperf3) => iperf3.run(),
             ProbeVerb::Campaign(campaign) => campaign.run(),
             ProbeVerb::Report(report) => report.run(),
+            ProbeVerb::Peer(peer) => peer.run(),
             ProbeVerb::Schema { of } => print::out(&of.schema_text()),
         }
     }

@@ -9,8 +9,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farhaul_gateway::admin::status::{Flows, PeerState, PeerStatus, Status, WarmingStatus};
-use farhaul_gateway::admin::{AdminSocket, Operator, serve};
+use farhaul_gateway::admin::status::{
+    Flows, MeasuredStatus, PeerState, PeerStatus, Status, WarmingStatus,
+};
+use farhaul_gateway::admin::{AdminSocket, MeasureRequest, Operator, serve};
 use farhaul_gateway::metrics::Metrics;
 use tokio::sync::watch;
 
@@ -82,6 +84,20 @@ impl Operator for Notes {
             ..WarmingStatus::default()
         };
         vec![warming(3, Some("sent")), warming(4, None)]
+    }
+    fn measure_peer(
+        &self,
+        wanted: MeasureRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<MeasuredStatus, String>> + Send + '_>> {
+        Box::pin(async move {
+            let measured = MeasuredStatus {
+                flow: 5,
+                peer: wanted.peer.ok_or("say which peer")?,
+                seconds: wanted.seconds,
+                ..MeasuredStatus::default()
+            };
+            Ok(measured)
+        })
     }
     fn config_toml(&self) -> String {
         String::new()
@@ -229,6 +245,25 @@ fn the_cache_is_shown_warmed_and_cleared() {
     assert!(error.contains("say which peer"), "{error}");
     let cleared = ["clear all", "clear hq", "clear elsewhere"];
     assert_eq!(gateway.notes.take(), cleared);
+}
+
+#[test]
+fn a_measurement_that_cannot_begin_says_why() {
+    let gateway = Gateway::start("measure");
+    let error = failed(&gateway.run("probe peer"));
+    assert!(error.contains("say which peer"), "{error}");
+    // This gateway begins it and shows nothing of it ever after.
+    let output = gateway.run("probe peer hq --time 2 --json");
+    assert_eq!(output.status.code(), Some(1));
+    let json: MeasuredStatus = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((json.flow, json.seconds), (5, 2.0));
+    assert!(json.end.unwrap().contains("forgotten"));
+    for wrong in ["--time 0", "--rate -1", "--beside --rate 3", "--port 9"] {
+        let output = gateway.run(&format!("probe peer hq {wrong}"));
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
+    let output = gateway.run("probe peer elsewhere --beside");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no such peer"));
 }
 
 #[test]

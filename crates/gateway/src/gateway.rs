@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use farhaul_tunnel::{
-    FEATURE_FEC, FEATURE_OPTIMISERS, FEATURE_REDUCTION, FEATURE_WARMING, Hello, Limits,
-    PROTOCOL_VERSIONS, Payload, Side, Target,
+    FEATURE_FEC, FEATURE_MEASURING, FEATURE_OPTIMISERS, FEATURE_REDUCTION, FEATURE_WARMING, Hello,
+    Limits, PROTOCOL_VERSIONS, Payload, Side, Target,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
@@ -21,6 +21,7 @@ use crate::keys::PublicKey;
 use crate::known_up::KnownUp;
 use crate::lately::Lately;
 use crate::lock::lock;
+use crate::measure::Measurements;
 use crate::near::Pending;
 use crate::operate::ReloadRequest;
 use crate::peer::{Change, Peer};
@@ -66,6 +67,7 @@ pub struct Gateway {
     pub(crate) known_up: Mutex<KnownUp>,
     pub(crate) pending: Mutex<Pending>,
     pub(crate) warmings: Mutex<Warmings>,
+    pub(crate) measurements: Mutex<Measurements>,
     /// For those who have only a reference.
     pub(crate) me: Weak<Gateway>,
 }
@@ -129,6 +131,7 @@ impl Gateway {
             known_up: Mutex::default(),
             pending: Mutex::default(),
             warmings: Mutex::default(),
+            measurements: Mutex::default(),
             me: me.clone(),
         })
     }
@@ -401,7 +404,7 @@ impl Gateway {
             versions: PROTOCOL_VERSIONS,
             instance: self.instance,
             site: site.to_owned(),
-            features: FEATURE_FEC | FEATURE_OPTIMISERS | reduction,
+            features: FEATURE_FEC | FEATURE_OPTIMISERS | FEATURE_MEASURING | reduction,
         }
     }
 
@@ -496,6 +499,9 @@ impl Gateway {
                 Payload::Channel => session.serve_channel(request),
                 Payload::Warming => {
                     tokio::spawn(self.clone().be_warmed(session.clone(), request));
+                }
+                Payload::Measuring => {
+                    tokio::spawn(self.clone().be_measured(session.clone(), request));
                 }
                 Payload::Plain | Payload::Records { .. } => {
                     tokio::spawn(self.clone().fulfil(session.clone(), request));

@@ -28,6 +28,7 @@ pub mod known_up;
 mod lately;
 mod lock;
 pub mod log;
+mod measure;
 pub mod metrics;
 mod near;
 pub mod operate;

@@ -15,9 +15,9 @@ use tokio::task::spawn_blocking;
 
 use crate::admin::status::{
     DiskStatus, FlowCounts, FlowSide, FlowState, FlowStatus, Flows, InterceptStatus,
-    OptimiserStatus, PeerState, PeerStatus, ReductionStatus, Status, WarmingStatus,
+    MeasuredStatus, OptimiserStatus, PeerState, PeerStatus, ReductionStatus, Status, WarmingStatus,
 };
-use crate::admin::{Operator, advice};
+use crate::admin::{MeasureRequest, Operator, advice};
 use crate::config::meaning::{InterceptMode, Listen};
 use crate::event::{Event, Reason};
 use crate::flow::Facing;
@@ -134,6 +134,16 @@ impl Operator for Gateway {
         lock(&self.warmings).all()
     }
 
+    fn measure_peer(
+        &self,
+        wanted: MeasureRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<MeasuredStatus, String>> + Send + '_>> {
+        Box::pin(async move {
+            let me = self.me.upgrade().ok_or("the gateway is stopping")?;
+            me.begin_measuring(&wanted)
+        })
+    }
+
     fn config_toml(&self) -> String {
         crate::config::print::full(&self.config())
     }
@@ -184,15 +194,7 @@ impl Gateway {
         let correction = newest.and_then(|stats| stats.correction);
         PeerStatus {
             name: config.name.clone(),
-            state: match peer.state() {
-                State::Up => PeerState::Up,
-                State::Draining => PeerState::Draining,
-                // The first attempt tells; until a peer dials us there is none.
-                State::Connecting if peer.last_error().is_none() && config.address.is_some() => {
-                    PeerState::Connecting
-                }
-                State::Down | State::Connecting => PeerState::Down,
-            },
+            state: state_of_peer(peer, config.address.is_some()),
             since_s: peer.since().as_secs(),
             address: current
                 .and_then(|(session, _)| session.shown_address())
@@ -224,6 +226,7 @@ impl Gateway {
             optimiser: current
                 .filter(|(session, _)| session.has_optimisers())
                 .map(|(session, _)| optimiser_status(&optimised, can_gain(session.rtt()))),
+            measured: lock(&self.measurements).of(&config.name),
             flows: figures.iter().map(|stats| stats.flows as u64).sum(),
             last_error: peer.last_error(),
         }
@@ -239,6 +242,16 @@ impl Gateway {
             direct: self.relayed.load(Ordering::Relaxed),
             direct_since_start: self.direct_since_start.load(Ordering::Relaxed),
         }
+    }
+}
+
+fn state_of_peer(peer: &Peer, is_dialled: bool) -> PeerState {
+    match peer.state() {
+        State::Up => PeerState::Up,
+        State::Draining => PeerState::Draining,
+        // The first attempt tells; until a peer dials us there is none.
+        State::Connecting if peer.last_error().is_none() && is_dialled => PeerState::Connecting,
+        State::Down | State::Connecting => PeerState::Down,
     }
 }
 

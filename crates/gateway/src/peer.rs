@@ -307,7 +307,6 @@ impl Peer {
     /// what the operator wrote, and what earlier tunnels found (RFC 9959).
     pub fn path_settings(&self, remote: Option<SocketAddr>) -> PathSettings {
         let config = self.config();
-        let is_ipv6 = remote.is_some_and(|remote| remote.ip().to_canonical().is_ipv6());
         let rate = config.link.and_then(|link| link.profile.forward.rate);
         let tunnels = self.tunnels();
         let standing = tunnels.iter().rev().find_map(|(t, _)| t.path_memory());
@@ -315,11 +314,7 @@ impl Peer {
             link_bits_per_s: rate.map(farhaul_link::Rate::bit_per_s),
             is_owned: config.owned,
             remembered: standing.or_else(|| *lock(&self.path_memory)),
-            header_bytes: if is_ipv6 {
-                IPV6_HEADERS_BYTES
-            } else {
-                IPV4_HEADERS_BYTES
-            },
+            header_bytes: header_bytes(remote),
         }
     }
 
@@ -411,6 +406,14 @@ impl Peer {
             .iter()
             .map(|t| (t.session.clone(), t.negotiated.clone()))
             .collect()
+    }
+}
+
+/// Ethernet, IP and UDP headers of a datagram to or from an address.
+pub(crate) fn header_bytes(remote: Option<SocketAddr>) -> u16 {
+    match remote.is_some_and(|remote| remote.ip().to_canonical().is_ipv6()) {
+        true => IPV6_HEADERS_BYTES,
+        false => IPV4_HEADERS_BYTES,
     }
 }
 

@@ -26,6 +26,9 @@ pub const FEATURE_WARMING: u64 = 4;
 /// knew nothing of writes.
 pub const FEATURE_OPTIMISERS: u64 = 16;
 
+/// Feature bit: flows may be [`crate::Payload::Measuring`].
+pub const FEATURE_MEASURING: u64 = 32;
+
 /// An inclusive range of protocol versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionRange {

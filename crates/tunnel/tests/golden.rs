@@ -72,6 +72,10 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
         payload: Payload::Warming,
         ..v4.clone()
     };
+    let measuring = OpenRequest {
+        payload: Payload::Measuring,
+        ..v4.clone()
+    };
     let items = OpenRequest {
         items: true,
         ..records.clone()
@@ -156,6 +160,14 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
                 request: warming,
             },
             "10 04 29 02 2e 04 c0000207 9c40 04 c6336409 01bd",
+        ),
+        (
+            "open, a measurement",
+            Frame::Open {
+                flow: FlowId(4),
+                request: measuring,
+            },
+            "10 04 31 02 2e 04 c0000207 9c40 04 c6336409 01bd",
         ),
         (
             "data",
@@ -332,7 +344,7 @@ fn impossible_values_are_refused_by_name() {
             "frame field 'version range' holds an impossible value",
         ),
         (
-            "10 00 30 00 00 04 c0000207 9c40 04 c6336409 01bd",
+            "10 00 38 00 00 04 c0000207 9c40 04 c6336409 01bd",
             "frame field 'flags' holds an impossible value",
         ),
         (

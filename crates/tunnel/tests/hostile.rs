@@ -41,6 +41,7 @@ fn any_request() -> impl Strategy<Value = OpenRequest> {
         Just(records(false, true)),
         Just(Payload::Channel),
         Just(Payload::Warming),
+        Just(Payload::Measuring),
     ];
     let extras = (correction, any::<bool>(), payload);
     (address, target, any::<bool>(), class, 0u8..64, extras).prop_map(

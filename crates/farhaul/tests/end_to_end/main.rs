@@ -18,6 +18,7 @@ mod explicit;
 mod interception;
 mod kills;
 mod long_link;
+mod measuring;
 mod moments;
 mod moved;
 mod operation;

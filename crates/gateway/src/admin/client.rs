@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::status::{Flows, Status, WarmingStatus};
+use super::MeasureRequest;
+use super::status::{Flows, MeasuredStatus, Status, WarmingStatus};
 
 /// Longest wait for an answer; a reload may read a large configuration.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -128,6 +129,15 @@ impl Client {
     /// Files that are sent so, and the last ones that were.
     pub async fn warmings(&self) -> Result<Vec<WarmingStatus>, ClientError> {
         self.json(Method::GET, "/v1/cache/warmings", None).await
+    }
+
+    /// Begins to measure what the path to a peer carries.
+    pub async fn measure_peer(
+        &self,
+        wanted: &MeasureRequest,
+    ) -> Result<MeasuredStatus, ClientError> {
+        self.json(Method::POST, "/v1/measure", Some(json!(wanted)))
+            .await
     }
 
     /// The running configuration as TOML.

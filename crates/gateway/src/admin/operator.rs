@@ -4,7 +4,21 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 
-use super::status::{Flows, Status, WarmingStatus};
+use serde::{Deserialize, Serialize};
+
+use super::status::{Flows, MeasuredStatus, Status, WarmingStatus};
+
+/// What is asked of a measurement of the path to a peer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasureRequest {
+    /// Peer's name; absent means the only one.
+    pub peer: Option<String>,
+    /// Seconds of each direction, 1 to 30.
+    pub seconds: f64,
+    /// Most that may be sent, bit/s.
+    pub bit_per_s_max: Option<f64>,
+}
 
 /// The gateway as the admin server sees it. Everything answers at once from
 /// what is known, except [`Operator::reload`], which reads files.
@@ -41,6 +55,12 @@ pub trait Operator: Send + Sync + 'static {
 
     /// Files that are sent so, and the last ones that were, oldest first.
     fn warmings(&self) -> Vec<WarmingStatus>;
+
+    /// Begins to measure what the path to a peer carries; how far it is stands in the peer's status.
+    fn measure_peer(
+        &self,
+        wanted: MeasureRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<MeasuredStatus, String>> + Send + '_>>;
 
     /// The running configuration as TOML, with every default; no secrets.
     fn config_toml(&self) -> String;

@@ -231,6 +231,10 @@ async fn answer(api: &Api, request: Request<Incoming>) -> Answer {
         "/v1/cache/warmings" => {
             allow(&method, Method::GET).unwrap_or_else(|| ok(&api.operator.warmings()))
         }
+        "/v1/measure" => match allow(&method, Method::POST) {
+            Some(refused) => refused,
+            None => measure_peer(api, request).await,
+        },
         "/v1/reload" => match allow(&method, Method::POST) {
             Some(refused) => refused,
             None => match api.operator.reload().await {
@@ -316,6 +320,26 @@ async fn warm_cache(api: &Api, request: Request<Incoming>) -> Answer {
     };
     match api.operator.warm_cache(wanted.path, wanted.peer).await {
         Ok(warming) => ok(&warming),
+        Err(error) => failed(StatusCode::CONFLICT, &error),
+    }
+}
+
+async fn measure_peer(api: &Api, request: Request<Incoming>) -> Answer {
+    let body = match read(request).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    let wanted = match serde_json::from_slice(&body) {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            let expected = format!(
+                "expected {{\"peer\": \"NAME\"|null, \"seconds\": N, \"bit_per_s_max\": N|null}}: {error}"
+            );
+            return failed(StatusCode::BAD_REQUEST, &expected);
+        }
+    };
+    match api.operator.measure_peer(wanted).await {
+        Ok(measured) => ok(&measured),
         Err(error) => failed(StatusCode::CONFLICT, &error),
     }
 }

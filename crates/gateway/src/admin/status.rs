@@ -136,6 +136,8 @@ pub struct PeerStatus {
     pub reduction: Option<ReductionStatus>,
     /// Protocol optimisers; absent where the peer has none.
     pub optimiser: Option<OptimiserStatus>,
+    /// The last measurement of the path, also while it goes on (`farhaul probe peer`).
+    pub measured: Option<MeasuredStatus>,
     /// Flows through this peer now.
     pub flows: u64,
     /// What went wrong last, if anything did.
@@ -214,6 +216,46 @@ pub struct WarmingStatus {
     pub memory_bytes: u64,
     /// How it ended: `sent`, or what went wrong. Absent while it goes on.
     pub end: Option<String>,
+}
+
+/// What the path to a peer carries, measured through the tunnel.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MeasuredStatus {
+    /// Its number in `flows`.
+    pub flow: u64,
+    /// Peer's name.
+    pub peer: String,
+    /// When it was begun, RFC 3339 in UTC.
+    pub time: String,
+    /// Seconds of each direction.
+    pub seconds: f64,
+    /// From here to the peer.
+    pub there: Option<MeasuredWay>,
+    /// From the peer to here.
+    pub back: Option<MeasuredWay>,
+    /// Least round trip, in milliseconds.
+    pub rtt_ms: Option<f64>,
+    /// What `peer.link` should say; absent where this measurement cannot tell.
+    pub proposal: Option<String>,
+    /// Why there is no proposal, or what to think of before it is used.
+    pub note: Option<String>,
+    /// How it ended: `measured`, or what went wrong. Absent while it goes on.
+    pub end: Option<String>,
+}
+
+/// One direction of a measured path.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MeasuredWay {
+    /// What arrived in the second half of the time, bits of Ethernet frames per second.
+    pub bit_per_s: f64,
+    /// Share lost without load, before repair; absent where the sender has not told.
+    pub loss_ratio: Option<f64>,
+    /// What waited in queues at the end, in milliseconds; absent where the sender has not told.
+    pub queue_ms: Option<f64>,
+    /// What the sender's congestion controller was doing at the end, such as `cruise`.
+    pub phase: String,
 }
 
 /// What protocol optimisers do for a peer, since start.

@@ -15,9 +15,10 @@ use tokio::time::timeout;
 use super::client::{Client, ClientError};
 use super::server::{BOUNDS, Bounds, serve_within};
 use super::status::{
-    FlowSide, FlowState, FlowStatus, Flows, PeerState, PeerStatus, Status, WarmingStatus,
+    FlowSide, FlowState, FlowStatus, Flows, MeasuredStatus, PeerState, PeerStatus, Status,
+    WarmingStatus,
 };
-use super::{AdminSocket, Operator, bind_metrics, serve_metrics};
+use super::{AdminSocket, MeasureRequest, Operator, bind_metrics, serve_metrics};
 use crate::event::{Event, FlowEnd, Reason};
 use crate::metrics::Metrics;
 
@@ -150,6 +151,20 @@ impl Operator for Notes {
             ..WarmingStatus::default()
         };
         vec![warming(3, Some("sent")), warming(4, None)]
+    }
+    fn measure_peer(
+        &self,
+        wanted: MeasureRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<MeasuredStatus, String>> + Send + '_>> {
+        Box::pin(async move {
+            let measured = MeasuredStatus {
+                flow: 5,
+                peer: wanted.peer.ok_or("say which peer")?,
+                seconds: wanted.seconds,
+                ..MeasuredStatus::default()
+            };
+            Ok(measured)
+        })
     }
     fn config_toml(&self) -> String {
         "[site]\nname = \"harbour\"\n".to_owned()

@@ -116,6 +116,14 @@ pub fn peer_block(peer: &NewPeer) -> String {
     }
     let _ = writeln!(out, "key = {}", quoted(peer.key.to_string()));
     let _ = writeln!(out, "networks = {}", networks(&peer.networks));
+    comment(
+        &mut out,
+        &format!(
+            "`link` may tell the circuit's rate; without it the tunnel learns. `farhaul probe peer {}` measures the \
+             circuit and prints the line.",
+            peer.name
+        ),
+    );
     out
 }
 

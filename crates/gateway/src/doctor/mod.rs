@@ -9,6 +9,7 @@
 mod firewall;
 mod identity;
 mod kernel;
+mod link;
 mod network;
 mod outside;
 mod peers;
@@ -180,6 +181,7 @@ pub fn examine(subject: &Subject, outside: &dyn Outside) -> Report {
         checks.push(identity::key(&patient));
         checks.extend(peers::reachable(&patient));
         checks.push(peers::mtu(&patient));
+        checks.extend(link::told(&patient));
         checks.push(identity::clock(&patient));
         checks.extend(on_this_network(&patient));
         checks.push(peers::asymmetric_return(&patient));

@@ -1,5 +1,6 @@
 //! A healthy machine, and one illness at a time.
 
+mod link;
 mod paper;
 
 use std::path::Path;

@@ -62,7 +62,7 @@ pub fn of(flow: &FlowHandle) -> (Outbound, Inbound) {
             compressed,
         } => Some((eliminated, compressed)),
         Payload::Warming => Some((true, true)),
-        Payload::Plain | Payload::Channel => None,
+        Payload::Plain | Payload::Channel | Payload::Measuring => None,
     };
     match (kind, flow.session().reduction()) {
         (Some((eliminated, compressed)), Some(reduction)) => {

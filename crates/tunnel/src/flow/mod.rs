@@ -115,6 +115,9 @@ pub enum Payload {
     Channel,
     /// Records that no application waits for: the far gateway reads and remembers them.
     Warming,
+    /// What the gateways send each other to measure the path. Nothing is connected to, and what it says is the
+    /// gateways' affair.
+    Measuring,
 }
 
 /// What the opener asks of the far gateway.

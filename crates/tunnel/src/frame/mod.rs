@@ -8,7 +8,7 @@
 //! | 01 | HELLO | magic "FHAU", version min 2, version max 2, instance 16, features 8, initial window v, flows max v, site (length 1, UTF-8), anything | negotiates the version; bytes after the site are for later versions and ignored |
 //! | 02 | PING | nonce 8, sent 8 | answered with PONG |
 //! | 03 | PONG | nonce 8, sent 8 (as received) | measures the round trip |
-//! | 10 | OPEN | flow v, flags 1 (bit 0: keep client address; bits 1-2: error correction, 0 auto, 1 off, 2 on, not 0 only if both offered it; bits 3-5: payload, 0 plain, 1 records that refer, 2 records that are compressed, 3 both, 4 the channel, 5 records to be remembered, not 0 only if both offered reduction, 5 only if both offered warming; bit 6: items of optimisers, only if both offered them), class 1, dscp 1, client address, target | frame 0 of the opener's direction |
+//! | 10 | OPEN | flow v, flags 1 (bit 0: keep client address; bits 1-2: error correction, 0 auto, 1 off, 2 on, not 0 only if both offered it; bits 3-5: payload, 0 plain, 1 records that refer, 2 records that are compressed, 3 both, 4 the channel, 5 records to be remembered, 6 a measurement of the path, 1 to 5 only if both offered reduction, 5 only if both offered warming, 6 only if both offered measuring; bit 6: items of optimisers, only if both offered them), class 1, dscp 1, client address, target | frame 0 of the opener's direction |
 //! | 11 | DATA | flow v, number v (from 1), payload (not empty) | |
 //! | 12 | END | flow v, number v, bytes v (payload of the whole direction), payload | last numbered frame: half close |
 //! | 13 | RESET | flow v, code 1 | both directions are over, unread data is dropped |

@@ -346,6 +346,7 @@ fn payload_of(flags: u8) -> Result<Payload, DecodeError> {
         }),
         4 => Ok(Payload::Channel),
         5 => Ok(Payload::Warming),
+        6 => Ok(Payload::Measuring),
         _ => Err(DecodeError::BadValue("flags")),
     }
 }
@@ -364,6 +365,7 @@ fn payload_bits(payload: Payload) -> u8 {
         } => u8::from(eliminated) | u8::from(compressed) << 1,
         Payload::Channel => 4,
         Payload::Warming => 5,
+        Payload::Measuring => 6,
     };
     value << PAYLOAD_SHIFT
 }

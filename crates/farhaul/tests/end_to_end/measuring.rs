@@ -1,0 +1,89 @@
+//! The path to a peer, measured through the tunnel.
+
+use farhaul_lab::Side;
+use serde_json::Value;
+
+use crate::apps::{Service, assert_echo, echo};
+use crate::world::{World, until, v4};
+
+fn json(text: &[u8]) -> Value {
+    serde_json::from_slice(text).unwrap()
+}
+
+/// Slow enough for two busy cores.
+const LINK: &str = "rate 8mbit delay 20ms backward rate 4mbit";
+
+#[test]
+fn a_measurement_finds_the_link_and_proposes_what_to_write() {
+    let world = World::over(Some(LINK), "measure", "", "");
+    let _echo = Service::start(&world.lab.server().unwrap(), 1000, echo);
+    let mut user = world.connect(v4(1000));
+    assert_echo(&mut user, b"before");
+    let doctor = || String::from_utf8(world.ask(Side::A, "doctor --json").stdout).unwrap();
+    assert!(doctor().contains("farhaul probe peer"), "{}", doctor());
+    let measuring = std::thread::scope(|scope| {
+        let measuring = scope.spawn(|| world.ask(Side::A, "probe peer --time 6 --json"));
+        until("it to begin", || flow_of(&world, Side::B).is_some());
+        let flow = flow_of(&world, Side::B).unwrap();
+        assert_eq!(
+            (&flow["class"], &flow["side"]),
+            (&"background".into(), &"far".into())
+        );
+        // One at a time, whoever asks.
+        let second = world.ask(Side::A, "probe peer");
+        assert_eq!(second.status.code(), Some(1));
+        let other_way = world.ask(Side::B, "probe peer");
+        assert_eq!(other_way.status.code(), Some(1));
+        // A user is served meanwhile.
+        assert_echo(&mut user, &[7; 20_000]);
+        measuring.join().unwrap()
+    });
+    let measured = json(&measuring.stdout);
+    assert!(measuring.status.success(), "{measured}");
+    let found = |way: &str| measured[way]["bit_per_s"].as_f64().unwrap();
+    let (there, back) = (found("there"), found("back"));
+    assert!((6e6..9e6).contains(&there), "{measured}");
+    assert!((3e6..4.5e6).contains(&back), "{measured}");
+    assert!(measured["rtt_ms"].as_f64().unwrap() >= 40.0, "{measured}");
+    let proposal = measured["proposal"].as_str().unwrap();
+    assert!(proposal.contains("backward rate"), "{proposal}");
+    let line = format!("link = \\\"{proposal}\\\"");
+    assert!(doctor().contains(&line), "{}", doctor());
+    // It has to rest now, for as long as that took.
+    let again = json(&world.ask(Side::A, "probe peer --time 1 --json").stdout);
+    assert!(
+        again["end"].as_str().unwrap().contains("try again"),
+        "{again}"
+    );
+    assert!(flow_of(&world, Side::B).is_none(), "nothing of it is left");
+    assert_echo(&mut user, b"after");
+}
+
+fn flow_of(world: &World, side: Side) -> Option<Value> {
+    let flows = world.flows(side);
+    let list = flows["flows"].as_array().unwrap();
+    list.iter()
+        .find(|flow| flow["rule"] == "probe peer")
+        .cloned()
+}
+
+#[test]
+fn a_measurement_that_an_operator_or_a_restart_ends_says_so() {
+    let mut world = World::over(Some(LINK), "measurecut", "", "");
+    let cut = std::thread::scope(|scope| {
+        let measuring = scope.spawn(|| world.ask(Side::A, "probe peer --time 20 --json"));
+        until("it to begin", || flow_of(&world, Side::A).is_some());
+        let flow = flow_of(&world, Side::A).unwrap();
+        world.told(Side::A, &format!("reset {}", flow["id"]));
+        json(&measuring.join().unwrap().stdout)
+    });
+    assert_eq!(cut["end"], "reset-by-operator");
+    assert!(cut["proposal"].is_null());
+    until("the far side to have ended it, too", || {
+        flow_of(&world, Side::B).is_none()
+    });
+    world.signal(Side::B, rustix::process::Signal::KILL);
+    world.wait_peer(Side::A, "down");
+    let gone = world.ask(Side::A, "probe peer");
+    assert!(String::from_utf8_lossy(&gone.stderr).contains("no tunnel"));
+}
