@@ -101,9 +101,9 @@ impl<'a> Reader<'a> {
     pub(super) async fn watch(&mut self, length: Duration) -> Result<Arrived, ResetCode> {
         let begin = Instant::now();
         self.forget_until(begin + length / 2).await?;
-        let half = self.gauge();
+        let half = self.gauge(begin);
         self.forget_until(begin + length).await?;
-        let whole = self.gauge();
+        let whole = self.gauge(begin);
         Ok(Arrived {
             bytes: whole.bytes.saturating_sub(half.bytes),
             ns: whole.ns.saturating_sub(half.ns),
@@ -154,15 +154,15 @@ impl<'a> Reader<'a> {
         Ok(read)
     }
 
-    /// Ethernet frames that the tunnel has received so far, and when.
-    fn gauge(&self) -> Arrived {
+    /// Ethernet frames that the tunnel has received so far, and the time since `begin`.
+    fn gauge(&self, begin: Instant) -> Arrived {
         let session = self.flow.session();
         let stats = session.stats();
         let datagrams = stats.wire_received_bytes / u64::from(stats.mtu_bytes.max(1));
         let headers = datagrams * u64::from(header_bytes(session.address()));
         Arrived {
             bytes: stats.wire_received_bytes + headers,
-            ns: session.age_ns(),
+            ns: u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX),
         }
     }
 }

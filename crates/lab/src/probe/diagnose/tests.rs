@@ -459,7 +459,6 @@ fn a_sender_that_waits_for_a_processor_makes_no_asymmetry() {
             .iter()
             .any(|note| note.contains("nothing filled the circuit up"))
     );
-    // It carries at least what the TCP stream got.
     assert!(verdict.tcp_capacity_up_bit_per_s.unwrap() >= CAPACITY * 0.95);
     // Trains that wait for each other are the line's: 29 of 1472 bytes take 28 ms.
     let verdict = changed(|seen| {
