@@ -93,23 +93,6 @@ pub struct Incoming {
     pub(super) state: Arc<FlowState>,
 }
 
-impl Incoming {
-    /// Turns the request into a flow the far server's side can use.
-    pub fn accept(self, session: &Arc<Session>) -> FlowHandle {
-        session.drive(|mux, _| mux.accept(self.flow));
-        let carried = Carried::by(&self.request);
-        FlowHandle::new(session.clone(), self.flow, carried, self.state)
-    }
-
-    /// Tells the near side why there is no connection.
-    pub fn refuse(self, session: &Arc<Session>, why: Refusal) {
-        session.drive(|mux, flows| {
-            mux.refuse(self.flow, why);
-            flows.remove(&self.flow);
-        });
-    }
-}
-
 /// What was agreed about a flow's bytes when it was opened.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Carried {
