@@ -3,7 +3,7 @@
 //! * [`Rank`] is the order between classes, also as the priority of a QUIC stream.
 //! * [`Shares`] keeps the lower classes alive: each is owed a small part of what others are sent.
 //! * [`Ring`] is the order within a class: deficit round robin, fair in bytes.
-//! * [`Turn`] is a flow's place in it, and [`Behaviour`] what class `auto` makes of a flow.
+//! * [`Turn`] is a flow's place in it, and [`behaviour`] what class `auto` makes of a flow.
 //! * [`FrameSizes`] says how large a frame may be at the present rate.
 //!
 //! Choosing a frame costs the same with one flow or ten thousand.
