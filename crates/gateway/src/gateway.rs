@@ -229,6 +229,19 @@ impl Gateway {
             .clone()
     }
 
+    /// The peer of a name, or the only one; `or_ask` is said where there are several.
+    pub(crate) fn peer_named(&self, name: Option<&str>, or_ask: &str) -> Result<Arc<Peer>, String> {
+        let mut peers = self.peers();
+        match name {
+            Some(name) => {
+                let known = peers.into_iter().find(|peer| peer.config().name == name);
+                known.ok_or_else(|| format!("there is no peer {name}"))
+            }
+            None if peers.len() == 1 => Ok(peers.swap_remove(0)),
+            None => Err(or_ask.to_owned()),
+        }
+    }
+
     /// Whether so many file descriptors are left: a flow has one, a relayed
     /// connection two.
     pub(crate) fn has_descriptors(&self, wanted: usize) -> bool {

@@ -68,7 +68,7 @@ impl Gateway {
         path: PathBuf,
         peer: Option<String>,
     ) -> Result<WarmingStatus, String> {
-        let peer = self.peer_to_warm(peer.as_deref())?;
+        let peer = self.peer_named(peer.as_deref(), "say which peer shall have it: --peer NAME")?;
         let name = peer.config().name;
         let session = self.session_to_warm(&peer)?;
         let memory_bytes = peer.store().figures().capacity_bytes;
@@ -105,18 +105,6 @@ impl Gateway {
         lock(&self.warmings).begin(warming.clone());
         tokio::spawn(self.clone().send_file(file, flow, entry));
         Ok(warming)
-    }
-
-    fn peer_to_warm(&self, name: Option<&str>) -> Result<Arc<Peer>, String> {
-        let mut peers = self.peers();
-        match name {
-            Some(name) => {
-                let known = peers.into_iter().find(|peer| peer.config().name == name);
-                known.ok_or_else(|| format!("there is no peer {name}"))
-            }
-            None if peers.len() == 1 => Ok(peers.swap_remove(0)),
-            None => Err("say which peer shall have it: --peer NAME".to_owned()),
-        }
     }
 
     fn session_to_warm(&self, peer: &Peer) -> Result<Arc<Session>, String> {

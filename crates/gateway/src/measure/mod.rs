@@ -116,7 +116,10 @@ impl Gateway {
         request: &MeasureRequest,
     ) -> Result<MeasuredStatus, String> {
         let wanted = wanted(request)?;
-        let peer = self.peer_to_measure(request.peer.as_deref())?;
+        let peer = self.peer_named(
+            request.peer.as_deref(),
+            "say which peer: `farhaul probe peer NAME`",
+        )?;
         let name = peer.config().name;
         let session = self.session_to_measure(&peer)?;
         let busy = "a measurement is under way; wait for its end";
@@ -146,18 +149,6 @@ impl Gateway {
             drop(turn);
         });
         Ok(measured)
-    }
-
-    fn peer_to_measure(&self, name: Option<&str>) -> Result<Arc<Peer>, String> {
-        let mut peers = self.peers();
-        match name {
-            Some(name) => {
-                let known = peers.into_iter().find(|peer| peer.config().name == name);
-                known.ok_or_else(|| format!("there is no peer {name}"))
-            }
-            None if peers.len() == 1 => Ok(peers.swap_remove(0)),
-            None => Err("say which peer: `farhaul probe peer NAME`".to_owned()),
-        }
     }
 
     fn session_to_measure(&self, peer: &Peer) -> Result<Arc<Session>, String> {

@@ -51,7 +51,7 @@ impl Aliases {
     /// `address` was dialled: it never goes by another name.
     pub(super) fn dialled(&self, address: SocketAddr) {
         let mut names = self.write();
-        names.forget(canonical(address));
+        self.drop_name(&mut names, canonical(address));
         names.dialled.insert(canonical(address));
     }
 
@@ -76,8 +76,16 @@ impl Aliases {
         if self.is_used.load(Ordering::Relaxed) {
             let mut names = self.write();
             let address = names.real.get(&address).copied().unwrap_or(address);
-            names.forget(canonical(address));
+            self.drop_name(&mut names, canonical(address));
         }
+    }
+
+    fn drop_name(&self, names: &mut Names, address: SocketAddr) {
+        if names.shown.remove(&address).is_some() {
+            names.real.retain(|_, real| canonical(*real) != address);
+        }
+        self.is_used
+            .store(!names.shown.is_empty(), Ordering::Relaxed);
     }
 
     /// Where what the stack calls `address` is.
@@ -103,14 +111,6 @@ impl Aliases {
         self.names
             .write()
             .unwrap_or_else(|poison| poison.into_inner())
-    }
-}
-
-impl Names {
-    fn forget(&mut self, address: SocketAddr) {
-        if self.shown.remove(&address).is_some() {
-            self.real.retain(|_, real| canonical(*real) != address);
-        }
     }
 }
 
@@ -238,6 +238,7 @@ mod tests {
         aliases.forget(second);
         assert_eq!(aliases.shown(peer), peer);
         assert!(aliases.read().real.is_empty());
+        assert!(!aliases.is_used.load(Ordering::Relaxed));
     }
 
     #[test]

@@ -450,15 +450,13 @@ impl Controller {
         let least_ns = sample.rtt_ns.0.min(sample.rtt_ns.1);
         let waited = least_ns.saturating_sub(self.delay.base_ns()) as f64 / 1e9;
         let has_waited = waited > 0.5 * self.threshold();
-        match sample.rate_by_delay(self.mtu_bytes / self.rate().max(1.0)) {
-            Some(rate) if is_steady && !has_waited && self.is_uneven() => {
-                match rate > DISAGREE * sample.rate {
-                    true => rate,
-                    false => sample.rate,
-                }
-            }
-            _ => sample.rate,
+        if !is_steady || has_waited || !self.is_uneven() {
+            return sample.rate;
         }
+        sample
+            .rate_by_delay(self.mtu_bytes / self.rate().max(1.0))
+            .filter(|rate| *rate > DISAGREE * sample.rate)
+            .unwrap_or(sample.rate)
     }
 
     /// Rounds of few packets, of which the jitter cannot be told, are no reason for trust.
