@@ -10,7 +10,7 @@ use crate::item::{Item, Items};
 use crate::output::{Outbox, Output};
 use crate::reason::Reason;
 use crate::settings::Settings;
-use crate::smb::{FarSmb, NearSmb};
+use crate::smb::{Far, NearSmb};
 use crate::stats::Stats;
 
 /// Everything a gateway needs to know about optimisers.
@@ -35,7 +35,7 @@ enum State {
     /// Far: until the near half knows. The server's first bytes pass meanwhile.
     Waiting,
     NearSmb(Box<NearSmb>),
-    FarSmb(Box<FarSmb>),
+    FarSmb(Box<Far>),
     Opaque,
 }
 
@@ -232,7 +232,7 @@ impl Half {
                 Ok(())
             }
             (State::Waiting, Item::Start(Protocol::Smb)) => {
-                let far = FarSmb::new(self.settings);
+                let far = Far::new(self.settings);
                 self.state = State::FarSmb(Box::new(far));
                 Ok(())
             }

@@ -17,12 +17,12 @@ fn settings() -> Settings {
     Settings::of_link(6_480_000, 60 * MS)
 }
 
-/// What a client and a server say to a pair of halves between them.
-fn conversation() -> Vec<(usize, Vec<u8>)> {
+/// What a client and a server say to a pair of halves between them, in SMB2 or SMB1.
+fn conversation(is_cifs: bool) -> Vec<(usize, Vec<u8>)> {
     let open = Step::Open {
         name: "f".to_owned(),
         share: 7,
-        oplock: 0,
+        oplock: if is_cifs { 9 } else { 0 },
     };
     let read = Step::ReadAll {
         block: 4096,
@@ -33,10 +33,15 @@ fn conversation() -> Vec<(usize, Vec<u8>)> {
         bytes: vec![1; 3000],
     };
     let steps = vec![open, read, write, Step::Close];
-    let mut server = Server::new(Terms::default());
+    let terms = Terms {
+        is_cifs,
+        ..Terms::default()
+    };
+    let mut server = Server::new(terms);
     server.files.insert("f".to_owned(), vec![noise(1, 40_000)]);
     let manners = Manners {
         asks: 8,
+        begins_in_cifs: is_cifs,
         ..Manners::default()
     };
     let client = Client::new(manners, steps);
@@ -109,11 +114,21 @@ fn damage(noise: &mut Noise, bytes: &mut Vec<u8>) {
 
 #[test]
 fn invariant_6_damaged_messages_do_not_panic() {
-    let whole = conversation();
+    for is_cifs in [false, true] {
+        let (cut, opaque, ahead) = damage_many(&conversation(is_cifs));
+        assert!(
+            cut > 20 && opaque > 20 && ahead > 20,
+            "{is_cifs}: {cut} {opaque} {ahead}"
+        );
+    }
+}
+
+/// How many conversations were cut, went opaque, and were read ahead.
+fn damage_many(whole: &[(usize, Vec<u8>)]) -> (u32, u32, u32) {
     let (mut cut, mut opaque, mut ahead) = (0, 0, 0);
     for seed in 0..600 {
         let mut noise = Noise::new(seed);
-        let mut damaged = whole.clone();
+        let mut damaged = whole.to_vec();
         for _ in 0..=noise.below(4) {
             let nth = noise.below(damaged.len() as u64) as usize;
             // A message's head is worth more attention than what it carries.
@@ -128,19 +143,20 @@ fn invariant_6_damaged_messages_do_not_panic() {
         opaque += u32::from(!pair.is_cut && pair.halves[1].reason().is_some());
         ahead += u32::from(pair.halves[1].stats().reads_made > 0);
     }
-    assert!(
-        cut > 20 && opaque > 20 && ahead > 20,
-        "{cut} {opaque} {ahead}"
-    );
+    (cut, opaque, ahead)
 }
 
 /// Until reading ahead has begun everything can still pass as it came, whatever it is.
 #[test]
 fn invariant_3_what_is_no_smb_passes_whole_and_in_order() {
     // NEGOTIATE and SESSION_SETUP, asked and answered: nothing is altered before a session stands.
-    let greeting: Vec<_> = conversation().into_iter().take(3).collect();
-    for seed in 0..300 {
+    let greetings = [false, true].map(|is_cifs| -> Vec<_> {
+        let said = conversation(is_cifs).into_iter();
+        said.take(3).collect()
+    });
+    for seed in 0..600 {
         let mut noise = Noise::new(seed);
+        let greeting = &greetings[noise.below(2) as usize];
         let mut said = greeting[..noise.below(4) as usize].to_vec();
         for nth in 0..noise.below(6) {
             let length = 1 + noise.below(5000) as usize;

@@ -22,9 +22,9 @@ pub const FEATURE_REDUCTION: u64 = 2;
 pub const FEATURE_WARMING: u64 = 4;
 
 /// Feature bit: flows may carry items of the gateways' optimisers instead of the application's bytes. What the
-/// items are is the gateways' affair, and a peer that offers this bit knows them. The bit before, 8, was of items that
-/// knew nothing of writes.
-pub const FEATURE_OPTIMISERS: u64 = 16;
+/// items are is the gateways' affair, and a peer that offers this bit knows them. The bits before, 8 and 16, were of items
+/// that knew nothing of writes, and of SMB1.
+pub const FEATURE_OPTIMISERS: u64 = 64;
 
 /// Feature bit: flows may be [`crate::Payload::Measuring`].
 pub const FEATURE_MEASURING: u64 = 32;

@@ -84,7 +84,9 @@ impl FarSmb {
             return Ok(());
         }
         let response = NegotiateResponse::parse(message).map_err(|_| Reason::SmbMalformed)?;
-        self.connection.handle_negotiated(&response)
+        self.connection.handle_negotiated(&response)?;
+        self.reading.read_bytes_max = self.connection.read_bytes_max();
+        Ok(())
     }
 
     /// A request of the client's is answered.
@@ -122,8 +124,8 @@ impl FarSmb {
             (_, Purpose::Create(asked, lends), Some(tree)) => {
                 self.handle_opened((session, tree), &asked, lends, message, out);
             }
-            (_, Purpose::Read(read, changes), _) => {
-                self.handle_passed_read(&read, changes, message, out);
+            (_, Purpose::Read(part, changes), _) => {
+                self.handle_passed_read(&part, changes, message, out);
             }
             _ => (),
         }
@@ -156,19 +158,9 @@ impl FarSmb {
         if is_directory || !self.connection.is_disk(session, tree) {
             return;
         }
-        let opened = OpenFile {
-            session,
-            tree,
-            size_bytes: response.facts.size_bytes,
-            protection,
-            next_offset: 0,
-            reads_in_row: 0,
-            read_bytes: 0,
-            was_ahead: false,
-            is_broken: false,
-            run: None,
-        };
-        if self.files.insert(response.file, opened) {
+        let size_bytes = response.facts.size_bytes;
+        let opened = OpenFile::new(session, tree, size_bytes, protection);
+        if self.reading.files.insert(response.file, opened) {
             self.consider_writing(response.file, asked, out);
         }
     }
@@ -183,17 +175,18 @@ impl FarSmb {
                 return true;
             }
             Ok(Break::Oplock(told)) => {
-                self.end_runs(|id, _| id == told.file, out, stats);
-                self.files.handle_oplock(told.file, told.oplock)
+                self.reading.end_runs(|id, _| id == told.file, out, stats);
+                self.reading.files.handle_oplock(told.file, told.oplock)
             }
             Ok(Break::Lease(told)) => {
-                self.end_runs(|_, file| Files::has_lease(file, &told.key), out, stats);
-                self.files.handle_lease(&told.key, told.state)
+                self.reading
+                    .end_runs(|_, file| Files::has_lease(file, &told.key), out, stats);
+                self.reading.files.handle_lease(&told.key, told.state)
             }
             _ => false,
         };
         if !is_known {
-            self.end_runs(|_, _| true, out, stats);
+            self.reading.end_runs(|_, _| true, out, stats);
         }
         self.review_writing(out);
         false
@@ -214,14 +207,15 @@ impl FarSmb {
             }
             match Break::parse(message) {
                 Ok(Break::Oplock(left)) => {
-                    self.files.handle_oplock(left.file, left.oplock);
+                    self.reading.files.handle_oplock(left.file, left.oplock);
                 }
                 Ok(Break::LeaseAcknowledgment(left)) => {
-                    self.files.handle_lease(&left.key, left.state);
+                    self.reading.files.handle_lease(&left.key, left.state);
                 }
                 _ => (),
             }
-            self.end_runs(|_, file| !file.protection.protects(), out, stats);
+            self.reading
+                .end_runs(|_, file| !file.protection.protects(), out, stats);
             self.review_writing(out);
         }
     }

@@ -98,9 +98,9 @@ impl Behind {
         }
     }
 
-    /// One that was passed on was answered here after all.
-    pub fn handle_returned(&mut self, header: &Header) {
-        self.spent = self.spent.saturating_sub(header.ids_taken());
+    /// One of so many credits that was passed on was answered here after all.
+    pub fn handle_returned(&mut self, charge: u64) {
+        self.spent = self.spent.saturating_sub(charge);
     }
 
     fn handle_room(&mut self, room: Room) {
@@ -157,7 +157,7 @@ impl NearSmb {
         self.pass(packet, out)?;
         let credits = match payer {
             Payer::Room => {
-                self.behind.handle_returned(&header);
+                self.behind.handle_returned(charge);
                 header.credit_charge.max(1)
             }
             Payer::Client => 0,

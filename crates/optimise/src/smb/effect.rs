@@ -1,6 +1,7 @@
 //! What a client's messages mean for what was read ahead. Both halves ask, and see the same.
 
 use super::bytes_le::Reader;
+use super::cifs;
 use super::smb2::header::{Command, HEADER_BYTES, Header, messages};
 use super::smb2::open::{CloseRequest, CreateRequest, FileId};
 use super::smb2::transfer::WriteHead;
@@ -33,6 +34,9 @@ pub enum Effect {
 /// The effects of a packet's messages, in their order. What cannot be read has every effect.
 #[must_use]
 pub fn effects(packet: &[u8]) -> Vec<Effect> {
+    if cifs::is_cifs(packet) {
+        return cifs::effect::effects(packet);
+    }
     let Ok(places) = messages(packet) else {
         return vec![Effect::Everything];
     };
@@ -82,6 +86,19 @@ fn effect(command: Command, message: &[u8], file: Option<FileId>) -> Option<Effe
 fn may_change(message: &[u8]) -> bool {
     let code = Reader::new(message, HEADER_BYTES + 4).u32();
     !code.is_ok_and(|code| CONTROLS_THAT_ONLY_ASK.contains(&code))
+}
+
+/// Whether one of a packet's messages locks or unlocks ranges of a file.
+#[must_use]
+pub fn has_locks(packet: &[u8]) -> bool {
+    if cifs::is_cifs(packet) {
+        return cifs::effect::has_locks(packet);
+    }
+    let places = messages(packet).unwrap_or_default();
+    places.into_iter().any(|(start, end)| {
+        let header = packet.get(start..end).map(Header::parse);
+        header.is_some_and(|header| header.is_ok_and(|header| header.command == Command::Lock))
+    })
 }
 
 /// The file a request is about, where the place it is in is known.

@@ -28,6 +28,9 @@ pub enum WireError {
     /// A packet of several messages that nobody would send.
     #[error("a packet of compounded messages is too long")]
     Long,
+    /// As many words as no such command has, or bytes that are none of its.
+    #[error("words or bytes that do not belong to the command")]
+    Count,
     /// A NetBIOS packet type that the session service does not know.
     #[error("NetBIOS packet type {0:#04x}")]
     Packet(u8),

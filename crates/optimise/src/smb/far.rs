@@ -8,16 +8,17 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
+use super::asked::AskedRead;
 use super::connection::Connection;
 use super::credits::{Asked, Credits};
 use super::effect::{Effect, effects, file_of};
-use super::files::{Files, OpenFile};
+use super::files::{OpenFile, Part};
 use super::ids::Ids;
 use super::lent::Lent;
 use super::message::Message;
-use super::near::readable;
 use super::netbios::{PREFIX_BYTES, Packets, Piece};
 use super::pending::{Lends, Pending, Purpose, Request};
+use super::reading::Reading;
 use super::smb2::connect::{NegotiateRequest, SessionSetupRequest};
 use super::smb2::header::{
     Command, Header, MARK_COMPRESSED, MARK_ENCRYPTED, MARK_SMB1, messages, set_credits,
@@ -28,7 +29,6 @@ use super::smb2::open::{
     set_oplock_granted,
 };
 use super::smb2::transfer::{ReadRequest, set_error};
-use super::window::Window;
 use super::writing::Writing;
 use crate::output::Outbox;
 use crate::reason::Reason;
@@ -45,20 +45,15 @@ pub struct FarSmb {
     /// What we ask while a packet of the client's is passed on in pieces.
     later: VecDeque<Bytes>,
     has_client_ended: bool,
+    /// What a client asked that began in SMB1, and the answer, if that is of SMB1, too.
+    cifs: (Option<Bytes>, Option<Bytes>),
     pub(super) connection: Connection,
     pub(super) ids: Ids,
     pub(super) credits: Credits,
     pub(super) pending: Pending,
-    pub(super) files: Files,
     pub(super) lent: Lent,
     pub(super) writing: Writing,
-    pub(super) window: Window,
-    pub(super) ahead_bytes_max: u64,
-    pub(super) next_run: u32,
-    /// The client's messages that may have changed something; counted as the near half does.
-    pub(super) changes: u32,
-    /// Nothing is read ahead any more.
-    pub(super) is_quiet: bool,
+    pub(super) reading: Reading,
     pub(super) now_ns: u64,
 }
 
@@ -73,17 +68,13 @@ impl FarSmb {
             ids: Ids::new(),
             credits: Credits::new(),
             pending: Pending::default(),
-            files: Files::default(),
             lent: Lent::default(),
             writing: Writing::default(),
             held: None,
             later: VecDeque::new(),
             has_client_ended: false,
-            window: Window::new(&settings),
-            ahead_bytes_max: settings.ahead_bytes_max,
-            next_run: 1,
-            changes: 0,
-            is_quiet: false,
+            cifs: (None, None),
+            reading: Reading::new(&settings),
             now_ns: 0,
         }
     }
@@ -95,7 +86,7 @@ impl FarSmb {
 
     /// The link turned out to hold so much in one round trip.
     pub(crate) fn handle_link(&mut self, bdp_bytes: u64) {
-        self.window.handle_link(bdp_bytes);
+        self.reading.window.handle_link(bdp_bytes);
     }
 
     /// When the near half should have answered.
@@ -186,13 +177,13 @@ impl FarSmb {
         out: &mut Outbox,
         stats: &mut Stats,
     ) -> Result<(), Reason> {
-        self.is_quiet = true;
+        self.reading.is_quiet = true;
         self.has_client_ended = true;
         self.go_on(out, stats)
     }
 
     pub(crate) fn handle_server_end(&mut self, out: &mut Outbox) -> Result<(), Reason> {
-        self.is_quiet = true;
+        self.reading.is_quiet = true;
         out.peer(self.server.take_held());
         Ok(())
     }
@@ -205,15 +196,19 @@ impl FarSmb {
     ) -> Result<(), Reason> {
         match Message::decode(payload).map_err(|_| Reason::Halves)? {
             Message::Used { run, upto } => {
-                self.handle_used(run, upto, out, stats);
+                self.read_on(out, |reading, out| {
+                    reading.handle_used(run, upto, out, stats);
+                });
                 Ok(())
             }
             Message::Want { run, upto } => {
-                self.handle_want(run, upto, out, stats);
+                self.read_on(out, |reading, out| {
+                    reading.handle_want(run, upto, out, stats);
+                });
                 Ok(())
             }
             Message::Refused { run } => {
-                self.handle_refused(run, out, stats);
+                self.reading.handle_refused(run, out, stats);
                 Ok(())
             }
             Message::Stop { reason } => self.stop(reason, out, stats),
@@ -240,14 +235,32 @@ impl FarSmb {
         Ok(())
     }
 
+    /// What client and server said, if that agrees on SMB1; and what has come of both since.
+    pub(super) fn take_cifs(&mut self) -> Option<Agreement> {
+        let answered = self.cifs.1.take()?;
+        let asked = self.cifs.0.take()?;
+        let is_fresh = self.ids.is_clients() && self.held.is_none();
+        is_fresh.then(|| Agreement {
+            asked,
+            answered,
+            client: std::mem::take(&mut self.client),
+            server: std::mem::take(&mut self.server),
+        })
+    }
+
+    /// It has to go on without SMB1.
+    pub(super) fn put_back(&mut self, client: Packets, server: Packets) {
+        (self.client, self.server) = (client, server);
+    }
+
     /// Nothing more is read ahead; opaque, if that is possible.
     fn stop(&mut self, reason: Reason, out: &mut Outbox, stats: &mut Stats) -> Result<(), Reason> {
         if self.ids.is_clients() {
             return Err(reason);
         }
-        self.is_quiet = true;
+        self.reading.is_quiet = true;
         self.writing.forbid_all();
-        self.end_runs(|_, _| true, out, stats);
+        self.reading.end_runs(|_, _| true, out, stats);
         out.message(Message::Quiet { reason }.encode());
         out.gave_up(reason);
         Ok(())
@@ -265,6 +278,7 @@ impl FarSmb {
             return Err(reason);
         }
         if message.starts_with(&MARK_SMB1) {
+            self.cifs.0.get_or_insert(message);
             out.local(packet);
             return self.handle_smb1_request();
         }
@@ -280,9 +294,11 @@ impl FarSmb {
         if let Some(written) = self.take_behind(&packet) {
             return self.write_behind(&packet, &written, out);
         }
-        let read = readable(&packet);
-        if let Some((header, read)) = &read
-            && self.is_covered(header, read, out, stats)
+        let read = AskedRead::of(&packet);
+        if let Some(read) = &read
+            && self.read_on(out, |reading, out| {
+                reading.is_covered(&read.part, out, stats)
+            })
         {
             let yours = Message::Yours { packet };
             out.message(yours.encode());
@@ -295,8 +311,8 @@ impl FarSmb {
                 Err(Reason::SmbMalformed)
             }
         };
-        if let Some((header, read)) = read {
-            self.consider(&header, &read, out, stats);
+        if let Some(read) = read {
+            self.consider(&read.part, out, stats);
         }
         passed
     }
@@ -381,7 +397,7 @@ impl FarSmb {
             && messages == 1
             && !header.is_signed()
             && header.command != Command::SessionSetup
-            && !self.is_quiet;
+            && !self.reading.is_quiet;
         match may_alter {
             true => self.credits.ask(by_client, self.credits_wanted()),
             false => Asked {
@@ -406,8 +422,9 @@ impl FarSmb {
                 .map_or(Purpose::Pass, |create| self.opens(header, create)),
             Command::Close => CloseRequest::parse(message)
                 .map_or(Purpose::Pass, |close| Purpose::Close(close.file)),
-            Command::Read => ReadRequest::parse(message)
-                .map_or(Purpose::Pass, |read| Purpose::Read(read, self.changes)),
+            Command::Read => ReadRequest::parse(message).map_or(Purpose::Pass, |read| {
+                Purpose::Read(part_of(header, &read), self.reading.changes)
+            }),
             _ => Purpose::Pass,
         }
     }
@@ -424,21 +441,22 @@ impl FarSmb {
     fn handle_effect(&mut self, effect: Effect, out: &mut Outbox, stats: &mut Stats) {
         match effect {
             Effect::Closes(id) => {
-                self.end_runs(|other, _| other == id, out, stats);
-                self.files.remove(id);
+                self.reading.end_runs(|other, _| other == id, out, stats);
+                self.reading.files.remove(id);
                 self.lent.handle_closing(id);
                 self.writing.forbid(id);
             }
             Effect::Changes(changed) => {
-                self.changes = self.changes.wrapping_add(1);
+                self.reading.changes = self.reading.changes.wrapping_add(1);
                 let is_safe =
                     |id, file: &OpenFile| file.protection.is_firm() && Some(id) != changed;
-                self.end_runs(|id, file| !is_safe(id, file), out, stats);
+                self.reading
+                    .end_runs(|id, file| !is_safe(id, file), out, stats);
             }
             Effect::Everything => {
-                self.changes = self.changes.wrapping_add(1);
+                self.reading.changes = self.reading.changes.wrapping_add(1);
                 self.writing.forbid_all();
-                self.end_runs(|_, _| true, out, stats);
+                self.reading.end_runs(|_, _| true, out, stats);
             }
         }
     }
@@ -455,6 +473,7 @@ impl FarSmb {
             .then_some(Reason::SmbDialect);
         if let Some(reason) = unreadable(&message).or(old) {
             out.peer(packet);
+            self.cifs.1 = old.map(|_| message);
             return Err(reason);
         }
         let Ok(places) = messages(&message) else {
@@ -502,6 +521,25 @@ impl FarSmb {
         self.give_back(out);
         result?;
         self.go_on(out, stats)
+    }
+}
+
+/// A NEGOTIATE of SMB1 and its answer, and the streams behind them.
+pub(super) struct Agreement {
+    pub(super) asked: Bytes,
+    pub(super) answered: Bytes,
+    pub(super) client: Packets,
+    pub(super) server: Packets,
+}
+
+/// What a read asks for.
+pub(super) fn part_of(header: &Header, read: &ReadRequest) -> Part {
+    Part {
+        session: header.session,
+        tree: header.tree().unwrap_or_default(),
+        file: read.file,
+        offset: read.offset,
+        length: read.length,
     }
 }
 

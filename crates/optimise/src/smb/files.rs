@@ -11,6 +11,29 @@ use super::smb2::open::{
 /// More than a client has open at a time; those beyond are not read ahead.
 const FILES_MAX: usize = 4096;
 
+/// Part of an open file, and in whose name it is read or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// The session.
+    pub session: u64,
+    /// The share.
+    pub tree: u32,
+    /// Which file.
+    pub file: FileId,
+    /// First byte.
+    pub offset: u64,
+    /// How many.
+    pub length: u32,
+}
+
+impl Part {
+    /// Behind the last byte.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.length.into())
+    }
+}
+
 /// What keeps others from changing a file unnoticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protection {
@@ -31,14 +54,20 @@ impl Protection {
         }
     }
 
+    /// By an oplock alone, in SMB2's words, or by how others may use the file meanwhile.
+    #[must_use]
+    pub fn by_oplock(oplock: u8, are_writers_denied: bool) -> Self {
+        Self {
+            oplock,
+            lease: None,
+            are_writers_denied,
+        }
+    }
+
     /// Of a file that anybody may change.
     #[must_use]
     pub fn none() -> Self {
-        Self {
-            oplock: OPLOCK_NONE,
-            lease: None,
-            are_writers_denied: false,
-        }
+        Self::by_oplock(OPLOCK_NONE, false)
     }
 
     /// Whether what was read may be kept until we hear otherwise.
@@ -92,6 +121,23 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
+    /// One of which nothing has been read.
+    #[must_use]
+    pub fn new(session: u64, tree: u32, size_bytes: u64, protection: Protection) -> Self {
+        Self {
+            session,
+            tree,
+            size_bytes,
+            protection,
+            next_offset: 0,
+            reads_in_row: 0,
+            read_bytes: 0,
+            was_ahead: false,
+            is_broken: false,
+            run: None,
+        }
+    }
+
     /// Whether this run is the one it has.
     #[must_use]
     pub fn is_running(&self, run: u32) -> bool {

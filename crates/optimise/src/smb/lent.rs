@@ -127,13 +127,13 @@ impl FarSmb {
         let reads = create.access & READS != 0 || writes;
         let reads = reads && create.options & OPTIONS_ABOUT_OPLOCKS == 0;
         let has_room = self.lent.loans.len() < LOANS_MAX && self.credits.spare() > 0;
-        is_plain && is_disk && is_unprotected && reads && has_room && !self.is_quiet
+        is_plain && is_disk && is_unprotected && reads && has_room && !self.reading.is_quiet
     }
 
     /// The server wants an oplock back. Somebody waits for it to be given.
     pub(super) fn handle_recalled(&mut self, file: FileId, out: &mut Outbox, stats: &mut Stats) {
-        self.end_runs(|id, _| id == file, out, stats);
-        self.files.handle_oplock(file, OPLOCK_NONE);
+        self.reading.end_runs(|id, _| id == file, out, stats);
+        self.reading.files.handle_oplock(file, OPLOCK_NONE);
         let was_writable = self.writing.concerns(file);
         self.forbid_writing(file, out);
         let Some(loan) = self.lent.loans.get_mut(&file) else {
@@ -142,7 +142,11 @@ impl FarSmb {
         if !std::mem::take(&mut loan.is_exclusive) {
             return;
         }
-        let was_ahead = self.files.get(file).is_some_and(|file| file.was_ahead);
+        let was_ahead = self
+            .reading
+            .files
+            .get(file)
+            .is_some_and(|file| file.was_ahead);
         if was_ahead || was_writable {
             let number = self.lent.next_fence;
             self.lent.next_fence = number.wrapping_add(1);

@@ -3,11 +3,14 @@
 //! | file | what |
 //! |---|---|
 //! | `netbios` | packets under every dialect |
-//! | `smb2/` | messages; they decide nothing |
+//! | `smb1/`, `smb2/` | messages; they decide nothing |
 //! | `effect` | what a client's message means for what was read ahead |
 //! | `message` | what the halves tell each other |
+//! | `asked` | what a half may answer, and the answers |
 //! | `near`, `kept` | answers the client from what was read ahead |
-//! | `far`, `answers`, `pending`, `connection`, `files` | passes messages on, translated where need be, and follows what is open |
+//! | `session` | which of the two below faces the server |
+//! | `cifs/` | the far half of SMB1 |
+//! | `far`, `own`, `answers`, `pending`, `connection`, `files` | that of SMB2 and SMB3: passes messages on, translated where need be, and follows what is open |
 //! | `behind` | answers writes before the server has |
 //! | `writing` | which, and what is done with them next to the server |
 //! | `reading`, `ahead` | decides what to read ahead next to the server |
@@ -16,8 +19,10 @@
 
 mod ahead;
 mod answers;
+mod asked;
 mod behind;
 mod bytes_le;
+mod cifs;
 mod connection;
 mod credits;
 mod effect;
@@ -30,15 +35,18 @@ mod lent;
 mod message;
 mod near;
 pub mod netbios;
+mod own;
 mod pending;
 mod reading;
+mod session;
+pub mod smb1;
 pub mod smb2;
 mod window;
 mod writing;
 
 pub use error::WireError;
-pub use far::FarSmb;
 pub use near::NearSmb;
+pub use session::Far;
 
 /// Whether a client that begins like this speaks SMB; `None` while it is too early to tell.
 #[must_use]

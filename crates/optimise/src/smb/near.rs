@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
+use super::asked::AskedRead;
 use super::behind::Behind;
-use super::effect::{Effect, effects};
+use super::cifs;
+use super::effect::{Effect, effects, has_locks};
 use super::kept::{Answer, Kept};
 use super::message::{Ahead, Message};
 use super::netbios::{PREFIX_BYTES, Packets, Piece, prefix};
-use super::smb2::header::{Command, Header, MARK_COMPRESSED, MARK_ENCRYPTED, MARK_SMB1, messages};
-use super::smb2::transfer::{
-    ErrorResponse, ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK,
-};
+use super::smb1;
+use super::smb2::header::{MARK_COMPRESSED, MARK_ENCRYPTED, messages};
 use crate::output::Outbox;
 use crate::reason::Reason;
 use crate::settings::Settings;
@@ -23,8 +23,6 @@ use crate::stats::Stats;
 
 /// Reads that wait for what is on its way; a client with more outstanding has the others passed on.
 const WAITING_MAX: usize = 512;
-/// A request to read is shorter; a longer one is padded, and not worth keeping.
-const READ_PACKET_BYTES_MAX: usize = 256;
 
 /// See the module.
 #[derive(Debug)]
@@ -42,6 +40,8 @@ pub struct NearSmb {
     pub(super) answers: VecDeque<Bytes>,
     pub(super) behind: Behind,
     pub(super) is_stopped: bool,
+    /// Packets without a header may pass: nothing is looked into any more.
+    is_blind: bool,
     has_client_ended: bool,
 }
 
@@ -60,6 +60,7 @@ impl NearSmb {
             answers: VecDeque::new(),
             behind: Behind::new(&settings),
             is_stopped: false,
+            is_blind: false,
             has_client_ended: false,
         }
     }
@@ -71,7 +72,7 @@ impl NearSmb {
         stats: &mut Stats,
     ) -> Result<(), Reason> {
         self.packets.push(bytes);
-        loop {
+        while !self.is_blind {
             let piece = self.packets.poll().map_err(|_| Reason::SmbMalformed)?;
             match piece {
                 None => return Ok(()),
@@ -81,12 +82,14 @@ impl NearSmb {
                     self.handle_rest(out);
                 }
                 Some(Piece::Beginning(packet)) => self.handle_request(packet, out, stats)?,
-                Some(Piece::Message(packet)) => match readable(&packet) {
-                    Some((header, read)) => self.handle_read(packet, &header, &read, out, stats),
+                Some(Piece::Message(packet)) => match AskedRead::of(&packet) {
+                    Some(read) => self.handle_read(packet, &read, out, stats),
                     None => self.handle_request(packet, out, stats)?,
                 },
             }
         }
+        out.peer(self.packets.take_held());
+        Ok(())
     }
 
     pub(crate) fn handle_client_end(&mut self, out: &mut Outbox) -> Result<(), Reason> {
@@ -229,10 +232,10 @@ impl NearSmb {
         out: &mut Outbox,
         stats: &mut Stats,
     ) -> Result<(), Reason> {
-        let (header, read) = readable(&packet).ok_or(Reason::Halves)?;
-        let run = self.run_of(&header, &read);
-        self.behind.handle_returned(&header);
-        if !self.try_read(&packet, &header, &read, out, stats) {
+        let read = AskedRead::of(&packet).ok_or(Reason::Halves)?;
+        let run = self.run_of(&read);
+        self.behind.handle_returned(read.ids_taken());
+        if !self.try_read(&packet, &read, out, stats) {
             if let Some(run) = run {
                 self.refuse(run, out);
             }
@@ -251,12 +254,11 @@ impl NearSmb {
     fn handle_read(
         &mut self,
         packet: Bytes,
-        header: &Header,
-        read: &ReadRequest,
+        read: &AskedRead,
         out: &mut Outbox,
         stats: &mut Stats,
     ) {
-        if !self.try_read(&packet, header, read, out, stats) {
+        if !self.try_read(&packet, read, out, stats) {
             stats.reads_forwarded += 1;
             self.peer(packet, out);
         }
@@ -266,12 +268,12 @@ impl NearSmb {
     fn try_read(
         &mut self,
         packet: &Bytes,
-        header: &Header,
-        read: &ReadRequest,
+        read: &AskedRead,
         out: &mut Outbox,
         stats: &mut Stats,
     ) -> bool {
-        let run = self.run_of(header, read);
+        let part = &read.part;
+        let run = self.run_of(read);
         let Some((run, kept)) = run.and_then(|run| Some((run, self.runs.get_mut(&run)?))) else {
             return false;
         };
@@ -281,11 +283,11 @@ impl NearSmb {
             has_room.then(|| self.waiting.push_back(packet.clone()));
             return has_room;
         }
-        let bytes = match kept.answer(read.offset, read.length) {
+        let bytes = match kept.answer(part.offset, part.length) {
             Answer::Elsewhere => return false,
             Answer::Wait | Answer::Beyond if self.waiting.len() >= WAITING_MAX => return false,
             Answer::Beyond => {
-                let upto = read.offset.saturating_add(read.length.into());
+                let upto = part.end();
                 if kept.want(upto) {
                     out.message(Message::Want { run, upto }.encode());
                 }
@@ -301,21 +303,20 @@ impl NearSmb {
             Answer::Bytes(bytes) if bytes.len() < read.length_min as usize => None,
             Answer::Bytes(bytes) => Some(bytes),
         };
-        let upto = read.offset + bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let upto = part.offset + bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
         stats.reads_answered += 1;
-        stats.answered_bytes += upto - read.offset;
-        self.answers.push_back(response(header, bytes.as_deref()));
+        stats.answered_bytes += upto - part.offset;
+        self.answers.push_back(read.answer(bytes.as_deref()));
         out.message(Message::Used { run, upto }.encode());
         self.answer(out);
         true
     }
 
-    fn run_of(&self, header: &Header, read: &ReadRequest) -> Option<u32> {
+    fn run_of(&self, read: &AskedRead) -> Option<u32> {
+        let part = &read.part;
         let fits = |kept: &&Kept| {
             let ahead = &kept.ahead;
-            ahead.file == read.file
-                && ahead.session == header.session
-                && Some(ahead.tree) == header.tree()
+            ahead.file == part.file && ahead.session == part.session && ahead.tree == part.tree
         };
         self.runs.values().find(fits).map(|kept| kept.ahead.run)
     }
@@ -323,10 +324,10 @@ impl NearSmb {
     /// Something arrived: who waited may not need to any more.
     fn look_again(&mut self, out: &mut Outbox, stats: &mut Stats) {
         for packet in std::mem::take(&mut self.waiting) {
-            let Some((header, read)) = readable(&packet) else {
+            let Some(read) = AskedRead::of(&packet) else {
                 continue;
             };
-            if !self.try_read(&packet, &header, &read, out, stats) {
+            if !self.try_read(&packet, &read, out, stats) {
                 self.pass_again(packet, out);
             }
         }
@@ -335,7 +336,7 @@ impl NearSmb {
     /// Reads that wait for a run that is gone go to the server; those of other runs wait on.
     fn pass_waiting(&mut self, out: &mut Outbox) {
         for packet in std::mem::take(&mut self.waiting) {
-            let run = readable(&packet).and_then(|(header, read)| self.run_of(&header, &read));
+            let run = AskedRead::of(&packet).and_then(|read| self.run_of(&read));
             if run.is_some() {
                 self.waiting.push_back(packet);
             } else {
@@ -357,12 +358,15 @@ impl NearSmb {
     pub(super) fn pass(&mut self, packet: Bytes, out: &mut Outbox) -> Result<(), Reason> {
         let message = packet.get(PREFIX_BYTES..).unwrap_or_default();
         let kind = message.first_chunk::<4>().copied().unwrap_or_default();
-        if [MARK_SMB1, MARK_ENCRYPTED, MARK_COMPRESSED].contains(&kind) {
+        if [MARK_ENCRYPTED, MARK_COMPRESSED].contains(&kind) {
             // For the far half to decide.
             out.peer(packet);
             return Ok(());
         }
-        let is_known = messages(message).is_ok();
+        // Of SMB1 the far half bears what it does not understand, if it must.
+        let is_cifs = cifs::is_cifs(message);
+        let is_known = is_cifs || messages(message).is_ok();
+        self.is_blind = is_cifs && smb1::header::is_raw(message);
         for effect in effects(message) {
             self.handle_effect(effect, out);
         }
@@ -371,7 +375,7 @@ impl NearSmb {
             self.behind.forbid_all();
         }
         if self.cancels_waiting(message) {
-            // It is answered soon; a read that is not pending cannot be cancelled (MS-SMB2 3.3.5.16).
+            // It is answered soon, and need not be asked for any more.
             return Ok(());
         }
         self.peer(packet, out);
@@ -382,13 +386,8 @@ impl NearSmb {
     }
 
     fn cancels_waiting(&self, message: &[u8]) -> bool {
-        let Ok(cancel) = Header::parse(message) else {
-            return false;
-        };
-        let is_cancelled = |packet: &Bytes| {
-            readable(packet).is_some_and(|(header, _)| header.message_id == cancel.message_id)
-        };
-        cancel.command == Command::Cancel && self.waiting.iter().any(is_cancelled)
+        let mut waiting = self.waiting.iter().filter_map(AskedRead::of);
+        waiting.any(|read| read.is_cancelled_by(message))
     }
 
     fn handle_effect(&mut self, effect: Effect, out: &mut Outbox) {
@@ -423,47 +422,6 @@ impl NearSmb {
             self.answers.drain(..).for_each(|answer| out.local(answer));
         }
     }
-}
-
-fn has_locks(packet: &[u8]) -> bool {
-    let places = messages(packet).unwrap_or_default();
-    places.into_iter().any(|(start, end)| {
-        let header = packet.get(start..end).map(Header::parse);
-        header.is_some_and(|header| header.is_ok_and(|header| header.command == Command::Lock))
-    })
-}
-
-/// A read that stands alone and asks for nothing but bytes.
-pub fn readable(packet: &Bytes) -> Option<(Header, ReadRequest)> {
-    let message = packet
-        .get(PREFIX_BYTES..)
-        .filter(|_| packet.len() <= READ_PACKET_BYTES_MAX)?;
-    let header = Header::parse(message).ok()?;
-    let is_plain = header.command == Command::Read
-        && header.next_bytes == 0
-        && !header.is_response()
-        && !header.is_related()
-        && !header.is_signed()
-        && header.tree().is_some();
-    let read = ReadRequest::parse(message).ok().filter(|_| is_plain)?;
-    let is_plain = read.flags == 0 && read.channel == 0;
-    is_plain.then_some((header, read))
-}
-
-/// A server's answer, with as many credits as the request took: the client has as many as before.
-fn response(request: &Header, bytes: Option<&[u8]>) -> Bytes {
-    let status = match bytes {
-        Some(_) => STATUS_OK,
-        None => STATUS_END_OF_FILE,
-    };
-    let mut message = Vec::with_capacity(96 + bytes.map_or(0, <[u8]>::len));
-    let credits = request.credit_charge.max(1);
-    request.response(status, credits).emit(&mut message);
-    match bytes {
-        Some(data) => ReadResponse { remaining: 0, data }.emit(&mut message),
-        None => ErrorResponse::default().emit(&mut message),
-    }
-    super::netbios::packet(&message)
 }
 
 /// Knows whether the server's stream is between two packets.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::credits::Asked;
+use super::files::Part;
+use super::reading::OwnRead;
 use super::smb2::connect::SessionSetupRequest;
 use super::smb2::header::{Command, Header};
 use super::smb2::open::{CreateRequest, FileId};
-use super::smb2::transfer::ReadRequest;
 
 /// A server's window is not larger.
 const REQUESTS_MAX: usize = 8192;
@@ -23,9 +24,9 @@ pub enum Purpose {
     /// To learn whether a session signs.
     Session(Box<SessionSetupRequest>),
     /// A client's read; so many changes had been seen.
-    Read(ReadRequest, u32),
+    Read(Part, u32),
     /// Our read, for a run.
-    Own(FileId, u32, ReadRequest),
+    Own(OwnRead),
     /// An oplock that we gave back.
     OwnBreak,
     /// A client's write that the near half has answered: file, bytes, credits.

@@ -112,7 +112,7 @@ impl FarSmb {
             true => self.room_missing(),
             false => 0,
         };
-        self.window.credits() + missing
+        self.reading.window.credits() + missing
     }
 
     fn room_missing(&self) -> u32 {
@@ -122,7 +122,7 @@ impl FarSmb {
 
     /// A file was opened: tells the near half if it may answer writes of it.
     pub(super) fn consider_writing(&mut self, id: FileId, asked: &CreateRequest, out: &mut Outbox) {
-        let Some(file) = self.files.get(id) else {
+        let Some(file) = self.reading.files.get(id) else {
             return;
         };
         let keeps_writes = file.protection.keeps_writes();
@@ -131,7 +131,7 @@ impl FarSmb {
             asked.access & WRITES_ANYWHERE != 0 && asked.options & OPTIONS_WITHOUT_DELAY == 0;
         let mut names = asked.contexts.iter().map(|context| context.name.as_slice());
         let is_durable = names.any(|name| CONTEXTS_DURABLE.contains(&name));
-        let is_safe = keeps_writes && is_plain && !is_durable && !self.is_quiet;
+        let is_safe = keeps_writes && is_plain && !is_durable && !self.reading.is_quiet;
         if is_safe && self.ids.begin() {
             self.writing.files.insert(id);
             self.writing.has_news = true;
@@ -159,7 +159,7 @@ impl FarSmb {
         let keeps = |file: &OpenFile| file.protection.keeps_writes();
         let named: Vec<FileId> = self.writing.files.iter().copied().collect();
         for id in named {
-            if !self.files.get(id).is_some_and(|file| keeps(file)) {
+            if !self.reading.files.get(id).is_some_and(|file| keeps(file)) {
                 self.forbid_writing(id, out);
             }
         }
@@ -168,7 +168,7 @@ impl FarSmb {
     /// Tells the near half what is done, and gives it what credits there are.
     pub(super) fn offer(&mut self, out: &mut Outbox) {
         // Reading ahead must not come to a halt for it.
-        let kept = self.window.credits();
+        let kept = self.reading.window.credits();
         let spare = self.credits.spare().saturating_sub(kept);
         let mut credits = match self.writing.files.is_empty() {
             true => 0,
@@ -206,11 +206,11 @@ impl FarSmb {
         let is_far_from =
             |other: &WriteHead| write.offset >= end(other) || other.offset >= end(&write);
         // Two opens of one lease may be of the same file.
-        let is_firm_here = self.files.is_firm(write.file);
+        let is_firm_here = self.reading.files.is_firm(write.file);
         let mut others = self.writing.at_server.values();
         !others.all(|other| match other.file == write.file {
             true => is_far_from(other),
-            false => is_firm_here && self.files.is_firm(other.file),
+            false => is_firm_here && self.reading.files.is_firm(other.file),
         })
     }
 

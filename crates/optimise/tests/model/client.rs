@@ -1,8 +1,11 @@
 //! A client that does one step after the other and holds every byte against what a server could have said.
 
+mod cifs;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use farhaul_optimise::smb::netbios::{PREFIX_BYTES, Packets, Piece, packet};
+use farhaul_optimise::smb::smb1;
 use farhaul_optimise::smb::smb2::breaks::{Break, OplockBreak};
 use farhaul_optimise::smb::smb2::connect::{
     NegotiateRequest, SessionSetupRequest, TreeConnectRequest,
@@ -84,6 +87,10 @@ pub struct Manners {
     pub options: u32,
     /// Wants to take up its files again after a lost connection.
     pub is_durable: bool,
+    /// Begins in SMB1, and stays with it if the server does.
+    pub begins_in_cifs: bool,
+    /// What it can do in SMB1.
+    pub capabilities: u32,
 }
 
 impl Default for Manners {
@@ -97,6 +104,8 @@ impl Default for Manners {
             write_flags: 0,
             options: 0,
             is_durable: false,
+            begins_in_cifs: false,
+            capabilities: cifs::CAPABILITIES,
         }
     }
 }
@@ -104,6 +113,8 @@ impl Default for Manners {
 #[derive(Debug)]
 pub struct Client {
     manners: Manners,
+    /// Of SMB1: session and share, once the server has answered in it.
+    cifs: Option<(u16, u16)>,
     packets: Packets,
     next_id: u64,
     credits: i64,
@@ -146,6 +157,7 @@ impl Client {
     pub fn new(manners: Manners, steps: Vec<Step>) -> Self {
         Self {
             manners,
+            cifs: None,
             packets: Packets::default(),
             next_id: 0,
             credits: 1,
@@ -190,6 +202,10 @@ impl Client {
             let Piece::Message(whole) = piece else {
                 panic!("{piece:?}");
             };
+            if whole[PREFIX_BYTES..].starts_with(&smb1::header::MARK) {
+                self.cifs_answer(now_ns, &whole[PREFIX_BYTES..], server);
+                continue;
+            }
             for (start, end) in messages(&whole[PREFIX_BYTES..]).expect("messages") {
                 self.answer(
                     now_ns,
@@ -220,6 +236,10 @@ impl Client {
         if self.credits > 0
             && let Some(left) = self.owed.pop_front()
         {
+            if self.cifs.is_some() {
+                self.cifs_release(&left);
+                return true;
+            }
             self.send(Command::OplockBreak, None, |message| {
                 Break::Oplock(left).emit(message);
             });
@@ -283,7 +303,10 @@ impl Client {
                 };
                 self.floor = server.version(&name);
                 self.name = name;
-                self.send(Command::Create, None, |message| create.emit(0, message));
+                match self.cifs {
+                    Some(_) => self.cifs_open(&create),
+                    None => self.send(Command::Create, None, |message| create.emit(0, message)),
+                }
             }
             Step::ReadAll { block, outstanding } => {
                 self.outstanding = outstanding;
@@ -313,7 +336,10 @@ impl Client {
             Step::Close => {
                 let file = self.file.unwrap();
                 let close = CloseRequest { flags: 0, file };
-                self.send(Command::Close, None, |message| close.emit(message));
+                match self.cifs {
+                    Some(_) => self.cifs_close(file),
+                    None => self.send(Command::Close, None, |message| close.emit(message)),
+                }
             }
             Step::Pause { ns } => self.wakes_ns = now_ns + ns,
         }
@@ -321,6 +347,10 @@ impl Client {
 
     fn greet(&mut self) -> bool {
         self.greeting += 1;
+        if self.cifs.is_some() || (self.manners.begins_in_cifs && self.greeting == 1) {
+            self.cifs_greet();
+            return true;
+        }
         match self.greeting {
             1 => {
                 let negotiate = NegotiateRequest {
@@ -379,10 +409,16 @@ impl Client {
         };
         self.reads += 1;
         let floor = self.floor(server);
-        self.send(Command::Read, Some((offset, length)), |message| {
-            read.emit(message)
-        });
-        self.sent.get_mut(&(self.next_id - 1)).unwrap().floor = floor;
+        let id = match self.cifs {
+            Some(_) => self.cifs_read(read.file, offset, length),
+            None => {
+                self.send(Command::Read, Some((offset, length)), |message| {
+                    read.emit(message)
+                });
+                self.next_id - 1
+            }
+        };
+        self.sent.get_mut(&id).unwrap().floor = floor;
     }
 
     fn contexts(&self) -> Vec<CreateContext> {
@@ -406,9 +442,15 @@ impl Client {
             flags: self.manners.write_flags,
             data: &bytes,
         };
-        self.charge = charge_of(bytes.len()).min(self.credits) as u16;
-        let first_id = self.next_id;
-        self.send(Command::Write, None, |message| write.emit(message));
+        let first_id = match self.cifs {
+            Some(_) => self.cifs_write(&write),
+            None => {
+                self.charge = charge_of(bytes.len()).min(self.credits) as u16;
+                let first_id = self.next_id;
+                self.send(Command::Write, None, |message| write.emit(message));
+                first_id
+            }
+        };
         self.sent.get_mut(&first_id).unwrap().write = Some((offset, bytes));
     }
 
@@ -481,37 +523,46 @@ impl Client {
             Command::Create => {
                 assert_eq!(header.status, STATUS_OK);
                 let opened = CreateResponse::parse(message).unwrap();
-                self.file = Some(opened.file);
-                assert!(
-                    self.asked != OPLOCK_NONE || opened.oplock == OPLOCK_NONE,
-                    "never asked for"
-                );
-                self.oplock = opened.oplock;
-                self.floor = self.floor.max(self.seen_floor(server));
+                self.opened(opened.file, opened.oplock, server);
             }
-            Command::Read => self.check(now_ns, &header, message, &sent, server),
+            Command::Read => {
+                let data = match header.status {
+                    STATUS_OK => ReadResponse::parse(message).unwrap().data,
+                    STATUS_END_OF_FILE => &[],
+                    other => panic!("status {other:#x}"),
+                };
+                self.check(now_ns, data, &sent, server);
+            }
             Command::TreeConnect => {
                 assert!(matches!(header.scope, Scope::Sync { tree: TREE, .. }));
             }
-            Command::Write => {
-                self.writes += 1;
-                self.floor = server.version(&self.name);
-                self.note(&header);
-                let (offset, bytes) = sent.write.unwrap();
-                if header.status == STATUS_OK {
-                    self.written.push((now_ns, offset, bytes));
-                }
-            }
-            _ => {
-                self.closed_ns = now_ns;
-                self.note(&header);
-            }
+            command => self.done(now_ns, command, header.status, sent, server),
         }
     }
 
-    fn note(&mut self, header: &Header) {
-        if header.status != STATUS_OK {
-            self.errors.push((header.command, header.status));
+    fn opened(&mut self, file: FileId, oplock: u8, server: &Server) {
+        self.file = Some(file);
+        assert!(
+            self.asked != OPLOCK_NONE || oplock == OPLOCK_NONE,
+            "never asked for"
+        );
+        self.oplock = oplock;
+        self.floor = self.floor.max(self.seen_floor(server));
+    }
+
+    /// A write, or anything without bytes.
+    fn done(&mut self, now_ns: u64, command: Command, status: u32, sent: Sent, server: &Server) {
+        if status != STATUS_OK {
+            self.errors.push((command, status));
+        }
+        let Some((offset, bytes)) = sent.write else {
+            self.closed_ns = now_ns;
+            return;
+        };
+        self.writes += 1;
+        self.floor = server.version(&self.name);
+        if status == STATUS_OK {
+            self.written.push((now_ns, offset, bytes));
         }
     }
 
@@ -547,20 +598,8 @@ impl Client {
     }
 
     /// Whole, and as one of the versions that a direct client could have been shown.
-    fn check(
-        &mut self,
-        now_ns: u64,
-        header: &Header,
-        message: &[u8],
-        sent: &Sent,
-        server: &Server,
-    ) {
+    fn check(&mut self, now_ns: u64, data: &[u8], sent: &Sent, server: &Server) {
         let (offset, length) = sent.read.unwrap();
-        let data = match header.status {
-            STATUS_OK => ReadResponse::parse(message).unwrap().data,
-            STATUS_END_OF_FILE => &[],
-            other => panic!("status {other:#x}"),
-        };
         let part = |content: &Vec<u8>| {
             let from = (offset as usize).min(content.len());
             let to = (from + length as usize).min(content.len());

@@ -1,8 +1,11 @@
-//! A file server that speaks SMB2 and is strict: who uses a message id it has not granted ends the test.
+//! A file server that speaks SMB2, or SMB1, and is strict: who uses a message id it has not granted ends the test.
+
+mod cifs;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use farhaul_optimise::smb::netbios::{PREFIX_BYTES, Packets, Piece, packet};
+use farhaul_optimise::smb::smb1;
 use farhaul_optimise::smb::smb2::breaks::{Break, OplockBreak};
 use farhaul_optimise::smb::smb2::connect::{
     CAPABILITY_LARGE_MTU, DIALECT_202, NegotiateResponse, SHARE_DISK, SessionSetupResponse,
@@ -37,6 +40,13 @@ pub struct Terms {
     pub write_ns_max: u64,
     /// No file gets longer.
     pub file_bytes_max: usize,
+    /// It speaks SMB1.
+    pub is_cifs: bool,
+    /// Of SMB1: it grants level II for whatever oplock is asked.
+    pub grants_ii: bool,
+    /// Of SMB1: requests at a time, and what it can do.
+    pub requests_max: usize,
+    pub capabilities: u32,
 }
 
 impl Default for Terms {
@@ -50,6 +60,10 @@ impl Default for Terms {
             signs_setup: true,
             write_ns_max: 0,
             file_bytes_max: usize::MAX,
+            is_cifs: false,
+            grants_ii: false,
+            requests_max: 50,
+            capabilities: cifs::CAPABILITIES,
         }
     }
 }
@@ -70,13 +84,19 @@ pub struct OtherWrite {
     pub bytes: Vec<u8>,
 }
 
+/// What a slow write answers.
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    Modern(Header, u16),
+    Cifs(smb1::header::Header),
+}
+
 /// A write that has not reached the disk.
 #[derive(Debug)]
 struct Slow {
     at_ns: u64,
     nth: usize,
-    header: Header,
-    credits: u16,
+    asked: Asked,
     open: u64,
     offset: usize,
     bytes: Vec<u8>,
@@ -174,11 +194,22 @@ impl Server {
             let slow = self.slow.remove(at.unwrap());
             let mut body = Vec::new();
             let status = self.write_own(slow.nth, (slow.open, slow.offset), &slow.bytes, &mut body);
-            self.say(&slow.header, status, slow.credits, FLAG_RESPONSE, &body);
+            match slow.asked {
+                Asked::Modern(header, credits) => {
+                    self.say(&header, status, credits, FLAG_RESPONSE, &body);
+                }
+                Asked::Cifs(header) => self.cifs_written(&header, status, slow.bytes.len()),
+            }
         }
     }
 
     fn request(&mut self, whole: &[u8]) {
+        if whole.starts_with(&smb1::header::MARK) {
+            return match self.terms.is_cifs {
+                true => self.cifs_request(whole),
+                false => self.answer_cifs_negotiate(),
+            };
+        }
         for (start, end) in messages(whole).expect("messages") {
             let message = &whole[start..end];
             let header = Header::parse(message).expect("a header");
@@ -252,7 +283,7 @@ impl Server {
                 let nth = self.own_versions.len();
                 self.own_versions.push(None);
                 if self.terms.write_ns_max > 0 {
-                    return self.take_slow(header, credits, nth, place, write.data);
+                    return self.take_slow(Asked::Modern(*header, credits), nth, place, write.data);
                 }
                 status = self.write_own(nth, place, write.data, &mut body);
             }
@@ -337,6 +368,15 @@ impl Server {
         }
     }
 
+    /// A client that begins in SMB1 goes on in SMB2 (MS-SMB2 3.3.5.3.1).
+    fn answer_cifs_negotiate(&mut self) {
+        assert!(self.used.insert(0), "negotiated twice");
+        self.used_ids += 1;
+        self.granted += 1;
+        let negotiate = Header::request(Command::Negotiate, 0, 0, 0);
+        self.answer(&negotiate, &[], 1);
+    }
+
     fn read(&mut self, read: &ReadRequest, body: &mut Vec<u8>) -> u32 {
         self.reads += 1;
         let Some(open) = self.opens.get(&read.file.volatile) else {
@@ -355,14 +395,7 @@ impl Server {
         STATUS_OK
     }
 
-    fn take_slow(
-        &mut self,
-        header: &Header,
-        credits: u16,
-        nth: usize,
-        (open, offset): (u64, usize),
-        data: &[u8],
-    ) {
+    fn take_slow(&mut self, asked: Asked, nth: usize, (open, offset): (u64, usize), data: &[u8]) {
         assert!(
             self.opens.contains_key(&open),
             "closed before it was written"
@@ -375,8 +408,7 @@ impl Server {
         self.slow.push(Slow {
             at_ns: self.now_ns + takes_ns,
             nth,
-            header: *header,
-            credits,
+            asked,
             open,
             offset,
             bytes: data.to_vec(),
@@ -463,6 +495,9 @@ impl Server {
     }
 
     fn tell(&mut self, id: u64, oplock: u8) {
+        if self.terms.is_cifs {
+            return self.cifs_tell(id, oplock);
+        }
         let mut message = Vec::new();
         Header {
             flags: FLAG_RESPONSE,

@@ -1,0 +1,122 @@
+//! Reads that a half may answer by itself, and the answers to them, in every dialect.
+
+use bytes::Bytes;
+
+use super::cifs;
+use super::far::part_of;
+use super::files::Part;
+use super::netbios::{PREFIX_BYTES, packet};
+use super::smb1;
+use super::smb2::header::{Command, Header};
+use super::smb2::transfer::{
+    ErrorResponse, ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK,
+};
+
+/// A request to read is shorter; a longer one is padded, and not worth keeping.
+const READ_PACKET_BYTES_MAX: usize = 256;
+
+/// A read that stands alone and asks for nothing but bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct AskedRead {
+    /// What it asks for.
+    pub part: Part,
+    /// With less it is an error.
+    pub length_min: u32,
+    header: Either,
+}
+
+/// Its header.
+#[derive(Debug, Clone, Copy)]
+enum Either {
+    Old(smb1::header::Header),
+    Modern(Header),
+}
+
+impl AskedRead {
+    /// Reads a packet.
+    #[must_use]
+    pub fn of(packet: &Bytes) -> Option<Self> {
+        let message = packet
+            .get(PREFIX_BYTES..)
+            .filter(|_| packet.len() <= READ_PACKET_BYTES_MAX)?;
+        match message.starts_with(&smb1::header::MARK) {
+            true => Self::of_old(message),
+            false => Self::of_modern(message),
+        }
+    }
+
+    fn of_old(message: &[u8]) -> Option<Self> {
+        let (header, part) = cifs::asked::plain_read(message)?;
+        Some(Self {
+            part,
+            length_min: 0,
+            header: Either::Old(header),
+        })
+    }
+
+    fn of_modern(message: &[u8]) -> Option<Self> {
+        let header = Header::parse(message).ok()?;
+        let is_plain = header.command == Command::Read
+            && header.next_bytes == 0
+            && !header.is_response()
+            && !header.is_related()
+            && !header.is_signed()
+            && header.tree().is_some();
+        let read = ReadRequest::parse(message).ok().filter(|_| is_plain)?;
+        let is_plain = read.flags == 0 && read.channel == 0;
+        is_plain.then(|| Self {
+            part: part_of(&header, &read),
+            length_min: read.length_min,
+            header: Either::Modern(header),
+        })
+    }
+
+    /// Credits it takes.
+    #[must_use]
+    pub fn ids_taken(&self) -> u64 {
+        match &self.header {
+            Either::Old(_) => 0,
+            Either::Modern(header) => header.ids_taken(),
+        }
+    }
+
+    /// Whether this message cancels it (MS-SMB2 3.3.5.16, MS-CIFS 2.2.4.65).
+    #[must_use]
+    pub fn is_cancelled_by(&self, message: &[u8]) -> bool {
+        match &self.header {
+            Either::Old(header) => smb1::header::Header::parse(message).is_ok_and(|cancel| {
+                cancel.command == smb1::header::NT_CANCEL
+                    && cancel.multiplex == header.multiplex
+                    && cancel.process == header.process
+            }),
+            Either::Modern(header) => Header::parse(message).is_ok_and(|cancel| {
+                cancel.command == Command::Cancel && cancel.message_id == header.message_id
+            }),
+        }
+    }
+
+    /// A server's answer; nothing where the file has ended. In SMB2 with as many credits as the request took: the client
+    /// has as many as before.
+    #[must_use]
+    pub fn answer(&self, bytes: Option<&[u8]>) -> Bytes {
+        match &self.header {
+            Either::Old(header) => cifs::asked::read_answer(header, bytes.unwrap_or_default()),
+            Either::Modern(header) => answer_modern(header, bytes),
+        }
+    }
+}
+
+fn answer_modern(request: &Header, bytes: Option<&[u8]>) -> Bytes {
+    let status = match bytes {
+        Some(_) => STATUS_OK,
+        None => STATUS_END_OF_FILE,
+    };
+    let mut message = Vec::with_capacity(96 + bytes.map_or(0, <[u8]>::len));
+    let credits = request.credit_charge.max(1);
+    request.response(status, credits).emit(&mut message);
+    match bytes {
+        Some(data) => ReadResponse { remaining: 0, data }.emit(&mut message),
+        None => ErrorResponse::default().emit(&mut message),
+    }
+    packet(&message)
+}

@@ -1,0 +1,112 @@
+//! Multiplex ids: which the client uses, and which are free for requests of ours.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::super::files::Part;
+use super::super::reading::OwnRead;
+use super::super::smb1::header::{Header, MULTIPLEX_NONE};
+
+/// The client's last ids: some have several answers.
+const RECENT_MAX: usize = 1024;
+
+/// What the answer to a request of the client's will be needed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Nothing.
+    Pass,
+    /// To learn what protects a file.
+    Create {
+        /// How.
+        asked: Header,
+        /// Nobody else may write to it.
+        are_writers_denied: bool,
+    },
+    /// A read; so many changes had been seen.
+    Read(Part, u32),
+}
+
+/// A request of the client's.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// What the answer will be needed for.
+    pub purpose: Purpose,
+    /// It may change files.
+    pub is_change: bool,
+}
+
+/// All of a connection. There cannot be more than ids, of 16 bits.
+#[derive(Debug, Default)]
+pub struct Multiplex {
+    clients: BTreeMap<u16, Request>,
+    own: BTreeMap<u16, OwnRead>,
+    recent: VecDeque<u16>,
+    next: u16,
+    changes: usize,
+}
+
+impl Multiplex {
+    /// A request of the client's goes to the server. One that uses an id again takes the place of the one before.
+    pub fn insert(&mut self, id: u16, request: Request) {
+        self.changes += usize::from(request.is_change);
+        if let Some(before) = self.clients.insert(id, request) {
+            self.changes -= usize::from(before.is_change);
+        }
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(id);
+    }
+
+    /// It is answered.
+    pub fn remove(&mut self, id: u16) -> Option<Request> {
+        let request = self.clients.remove(&id)?;
+        self.changes -= usize::from(request.is_change);
+        Some(request)
+    }
+
+    /// An id for a read of ours, if one is free.
+    pub fn take_id(&mut self, read: OwnRead) -> Option<u16> {
+        let free = (0..=u16::MAX).find_map(|step| {
+            // From the top: clients begin at the bottom.
+            let id = MULTIPLEX_NONE.wrapping_sub(self.next.wrapping_add(step));
+            let is_taken = id == MULTIPLEX_NONE
+                || id == 0
+                || self.own.contains_key(&id)
+                || self.clients.contains_key(&id)
+                || self.recent.contains(&id);
+            (!is_taken).then_some(id)
+        })?;
+        self.next = MULTIPLEX_NONE.wrapping_sub(free).wrapping_add(1);
+        self.own.insert(free, read);
+        Some(free)
+    }
+
+    /// A read of ours is answered.
+    pub fn take_own(&mut self, id: u16) -> Option<OwnRead> {
+        self.own.remove(&id)
+    }
+
+    /// Whether ours has this id.
+    #[must_use]
+    pub fn is_own(&self, id: u16) -> bool {
+        self.own.contains_key(&id)
+    }
+
+    /// Requests of ours.
+    #[must_use]
+    pub fn own(&self) -> usize {
+        self.own.len()
+    }
+
+    /// All requests at the server.
+    #[must_use]
+    pub fn all(&self) -> usize {
+        self.own.len() + self.clients.len()
+    }
+
+    /// Whether something is at the server that may change files.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        self.changes > 0
+    }
+}

@@ -1,0 +1,230 @@
+//! The server in SMB1.
+
+use farhaul_optimise::smb::netbios::packet;
+use farhaul_optimise::smb::smb1::connect::{
+    CAPABILITY_LARGE_FILES, CAPABILITY_LARGE_READ, CAPABILITY_LARGE_WRITE, CAPABILITY_LEVEL_II,
+    CAPABILITY_NT_STATUS, NT_LM, NegotiateRequest, NegotiateResponse,
+};
+use farhaul_optimise::smb::smb1::header::{
+    CLOSE, FLAG2_NT_STATUS, FLUSH, Header, LOCKING_ANDX, MULTIPLEX_NONE, NEGOTIATE, NT_CANCEL,
+    NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, WRITE_ANDX, chain_end,
+    emit_block, lone_block,
+};
+use farhaul_optimise::smb::smb1::open as levels;
+use farhaul_optimise::smb::smb1::open::{
+    ASKS_BATCH, ASKS_OPLOCK, CloseRequest, LEFT_II, LEFT_NONE, LockingRequest, NtCreateRequest,
+    NtCreateResponse,
+};
+use farhaul_optimise::smb::smb1::transfer::{
+    ReadRequest, WriteHead, WriteResponse, emit_read_response, error,
+};
+use farhaul_optimise::smb::smb2::breaks::{Break, OplockBreak};
+use farhaul_optimise::smb::smb2::open::{
+    CreateRequest, FileId, OPLOCK_BATCH, OPLOCK_EXCLUSIVE, OPLOCK_II, OPLOCK_NONE,
+};
+use farhaul_optimise::smb::smb2::transfer::STATUS_OK;
+
+use super::{Asked, Server};
+
+pub const CAPABILITIES: u32 = CAPABILITY_LARGE_FILES
+    | CAPABILITY_LARGE_READ
+    | CAPABILITY_LARGE_WRITE
+    | CAPABILITY_LEVEL_II
+    | CAPABILITY_NT_STATUS;
+
+const USER: u16 = 100;
+const TREE: u16 = 7;
+/// STATUS_INVALID_HANDLE.
+const INVALID_HANDLE: u32 = 0xc000_0008;
+
+impl Server {
+    pub(super) fn cifs_request(&mut self, message: &[u8]) {
+        let header = Header::parse(message).expect("a header");
+        let block = lone_block(message).expect("one command");
+        let of_slow = |asked: &Asked| match asked {
+            Asked::Cifs(slow) => slow.multiplex == header.multiplex,
+            Asked::Modern(..) => false,
+        };
+        assert!(
+            !self.slow.iter().any(|slow| of_slow(&slow.asked)),
+            "id {} is used twice",
+            header.multiplex
+        );
+        assert!(self.slow.len() < self.terms.requests_max, "too many");
+        let is_greeting =
+            [NEGOTIATE, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX].contains(&header.command);
+        assert!(is_greeting || (header.user, header.tree) == (USER, TREE));
+        match header.command {
+            NEGOTIATE => {
+                let asked = NegotiateRequest::parse(&block).unwrap();
+                let mut dialects = asked.dialects.iter();
+                let response = NegotiateResponse {
+                    dialect: dialects.position(|dialect| dialect == NT_LM).unwrap() as u16,
+                    security_mode: self.terms.security_mode as u8,
+                    requests_max: self.terms.requests_max as u16,
+                    buffer_bytes_max: 16_644,
+                    capabilities: self.terms.capabilities,
+                    security: vec![0; 8],
+                };
+                self.cifs_say(&header, |message| response.emit(message));
+            }
+            SESSION_SETUP_ANDX => {
+                let header = Header {
+                    user: USER,
+                    ..header
+                };
+                let words = [chain_end(), vec![0, 0]].concat();
+                self.cifs_say(&header, |message| emit_block(&words, &[], message));
+            }
+            TREE_CONNECT_ANDX => {
+                let header = Header {
+                    tree: TREE,
+                    ..header
+                };
+                let words = [chain_end(), vec![0, 0]].concat();
+                self.cifs_say(&header, |message| emit_block(&words, b"A:\0", message));
+            }
+            NT_CREATE_ANDX => {
+                let opened = self.cifs_open(&NtCreateRequest::parse(&block).unwrap());
+                self.cifs_say(&header, |message| opened.emit(message));
+            }
+            READ_ANDX => self.cifs_read(&header, &ReadRequest::parse(&block).unwrap()),
+            WRITE_ANDX => {
+                let write = WriteHead::parse(&block).unwrap();
+                self.cifs_write(&header, &write, write.data(message).unwrap());
+            }
+            CLOSE => {
+                self.cifs_close(CloseRequest::parse(&block).unwrap().file);
+                self.cifs_say(&header, |message| emit_block(&[], &[], message));
+            }
+            FLUSH => self.cifs_say(&header, |message| emit_block(&[], &[], message)),
+            LOCKING_ANDX => self.cifs_released(&LockingRequest::parse(&block).unwrap()),
+            NT_CANCEL => (),
+            other => panic!("{other:#x} is not modelled"),
+        }
+    }
+
+    /// A write has reached the disk, or has not.
+    pub(super) fn cifs_written(&mut self, header: &Header, status: u32, length: usize) {
+        let count = length as u32;
+        match status {
+            STATUS_OK => self.cifs_say(header, |message| WriteResponse { count }.emit(message)),
+            status => self.cifs_fail(header, status),
+        }
+    }
+
+    pub(super) fn cifs_tell(&mut self, id: u64, oplock: u8) {
+        let mut message = Vec::new();
+        Header {
+            command: LOCKING_ANDX,
+            status: 0,
+            flags: 0,
+            flags2: FLAG2_NT_STATUS,
+            process_high: 0,
+            signature: [0; 8],
+            tree: TREE,
+            process: 0xffff,
+            user: 0,
+            multiplex: MULTIPLEX_NONE,
+        }
+        .emit(&mut message);
+        let left = match oplock {
+            OPLOCK_II => LEFT_II,
+            _ => LEFT_NONE,
+        };
+        LockingRequest::release(id as u16, left).emit(&mut message);
+        self.output.extend_from_slice(&packet(&message));
+    }
+
+    fn cifs_open(&mut self, create: &NtCreateRequest) -> NtCreateResponse {
+        let oplock = match create.flags {
+            flags if flags & ASKS_OPLOCK != 0 && self.terms.grants_ii => OPLOCK_II,
+            flags if flags & ASKS_BATCH != 0 => OPLOCK_BATCH,
+            flags if flags & ASKS_OPLOCK != 0 => OPLOCK_EXCLUSIVE,
+            _ => OPLOCK_NONE,
+        };
+        let opened = self.open(&CreateRequest {
+            oplock,
+            impersonation: 2,
+            access: create.access,
+            attributes: 0,
+            share: create.share,
+            disposition: create.disposition,
+            options: create.options,
+            name: create.name.clone(),
+            contexts: Vec::new(),
+        });
+        NtCreateResponse {
+            oplock: match opened.oplock {
+                OPLOCK_BATCH => levels::OPLOCK_BATCH,
+                OPLOCK_EXCLUSIVE => levels::OPLOCK_EXCLUSIVE,
+                OPLOCK_II => levels::OPLOCK_II,
+                _ => levels::OPLOCK_NONE,
+            },
+            file: opened.file.volatile as u16,
+            size_bytes: opened.facts.size_bytes,
+            resource: 0,
+            is_directory: false,
+        }
+    }
+
+    fn cifs_read(&mut self, header: &Header, read: &ReadRequest) {
+        self.reads += 1;
+        let Some(open) = self.opens.get(&read.file.into()) else {
+            return self.cifs_fail(header, INVALID_HANDLE);
+        };
+        let content = self.files[&open.name].last().unwrap();
+        let from = (read.offset as usize).min(content.len());
+        let to = (from + read.length as usize).min(content.len());
+        let data = content[from..to].to_vec();
+        self.cifs_say(header, |message| emit_read_response(&data, message));
+    }
+
+    fn cifs_write(&mut self, header: &Header, write: &WriteHead, data: &[u8]) {
+        let place = (u64::from(write.file), write.offset as usize);
+        let nth = self.own_versions.len();
+        self.own_versions.push(None);
+        if self.terms.write_ns_max > 0 {
+            return self.take_slow(Asked::Cifs(*header), nth, place, data);
+        }
+        let status = self.write_own(nth, place, data, &mut Vec::new());
+        self.cifs_written(header, status, data.len());
+    }
+
+    fn cifs_close(&mut self, file: u16) {
+        let id = u64::from(file);
+        let mut slow = self.slow.iter();
+        assert!(
+            slow.all(|slow| slow.open != id),
+            "closed before it was written"
+        );
+        let open = self.opens.remove(&id).expect("an open file");
+        let due = open.break_due.into_iter().flatten();
+        due.for_each(|write| self.write(&write));
+    }
+
+    fn cifs_released(&mut self, told: &LockingRequest) {
+        assert!(told.is_release() && !told.has_ranges());
+        let oplock = match told.left {
+            LEFT_II => OPLOCK_II,
+            _ => OPLOCK_NONE,
+        };
+        let file = FileId {
+            persistent: 0,
+            volatile: told.file.into(),
+        };
+        self.acknowledged(&Break::Oplock(OplockBreak { oplock, file }));
+    }
+
+    fn cifs_say(&mut self, asked: &Header, body: impl FnOnce(&mut Vec<u8>)) {
+        let mut message = Vec::new();
+        asked.response(STATUS_OK).emit(&mut message);
+        body(&mut message);
+        self.output.extend_from_slice(&packet(&message));
+    }
+
+    fn cifs_fail(&mut self, asked: &Header, status: u32) {
+        let answer = error(&asked.response(status), status);
+        self.output.extend_from_slice(&packet(&answer));
+    }
+}
