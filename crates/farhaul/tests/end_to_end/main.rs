@@ -26,6 +26,7 @@ mod outage;
 mod reduction;
 mod refusal;
 mod smb;
+mod smb1;
 mod smb_writes;
 mod start_up;
 mod strangers;

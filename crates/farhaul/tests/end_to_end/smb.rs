@@ -21,7 +21,7 @@ pub const RESUME: &str = "[tunnel]\nresume_max = '5s'";
 const WRITABLE: &str = "read only = no\nforce user = root";
 pub const FILE_BYTES: usize = 3_200_000;
 /// What smbget asks for at once.
-const BLOCK_BYTES: usize = 64_000;
+pub const BLOCK_BYTES: usize = 64_000;
 
 pub struct Site {
     pub world: World,
@@ -41,16 +41,16 @@ impl Site {
         Self { world, folders }
     }
 
-    fn offer(&self, name: &str, bytes: &[u8]) {
+    pub fn offer(&self, name: &str, bytes: &[u8]) {
         fs::write(self.folders.offered.join(name), bytes).unwrap();
     }
 
-    fn fetched(&self, name: &str) -> Vec<u8> {
+    pub fn fetched(&self, name: &str) -> Vec<u8> {
         fs::read(self.folders.fetched.join(name)).unwrap_or_default()
     }
 
     /// A client that asks for a block, waits, and asks for the next.
-    fn smbget(&self, name: &str) -> Command {
+    pub fn smbget(&self, name: &str) -> Command {
         // It does not write over a file.
         let _ = fs::remove_file(self.folders.fetched.join(name));
         let mut command = self.world.lab.client().unwrap().command("smbget");
@@ -80,7 +80,7 @@ impl Site {
     }
 
     /// A client at the server's site writes.
-    fn put(&self, name: &str, bytes: &[u8]) {
+    pub fn put(&self, name: &str, bytes: &[u8]) {
         let source = self.folders.fetched.join("to-put");
         fs::write(&source, bytes).unwrap();
         let script = format!("put {{fetched}}/to-put {name}");
@@ -160,7 +160,7 @@ fn a_session_that_signs_passes_as_it_is_and_says_why() {
 }
 
 /// Old bytes, then new ones, each in its place: a reader that was overtaken by a writer.
-fn is_overtaken(read: &[u8], old: &[u8], new: &[u8]) -> bool {
+pub fn is_overtaken(read: &[u8], old: &[u8], new: &[u8]) -> bool {
     let same = read
         .iter()
         .zip(old)

@@ -69,7 +69,9 @@ impl FarSmb {
         }
         let purpose = std::mem::replace(&mut request.purpose, Purpose::Pass);
         let (command, file) = (request.command, request.file);
-        let failure = self.writing.failure_of(command, file);
+        let is_close = command == Command::Close;
+        let file = file.filter(|_| is_close || meets_failures(command));
+        let failure = file.and_then(|file| self.writing.failure_of(file, is_close));
         answered.fails = failure.filter(|_| header.status == STATUS_OK);
         answered.is_lent =
             matches!(purpose, Purpose::Create(_, Lends::Exclusive)) && header.status == STATUS_OK;
@@ -219,4 +221,10 @@ impl FarSmb {
             self.review_writing(out);
         }
     }
+}
+
+/// Whether a request ends with the error of a write that its client believes done.
+fn meets_failures(command: Command) -> bool {
+    use Command::{Flush, Lock, Read, SetInfo, Write};
+    matches!(command, Read | Write | Flush | Lock | SetInfo)
 }

@@ -1,17 +1,20 @@
-//! Reads that a half may answer by itself, and the answers to them, in every dialect.
+//! Reads and writes that a half may answer by itself, and the answers to them, in every dialect.
 
 use bytes::Bytes;
 
 use super::cifs;
 use super::far::part_of;
 use super::files::Part;
-use super::netbios::{PREFIX_BYTES, packet};
+use super::netbios::{PREFIX_BYTES, packet, prefix};
 use super::smb1;
 use super::smb2::header::{Command, Header};
 use super::smb2::transfer::{
-    ErrorResponse, ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK,
+    ErrorResponse, ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, WriteHead,
+    WriteResponse,
 };
 
+/// What one credit pays for (MS-SMB2 3.1.5.2).
+const CREDIT_BYTES: u64 = 64 << 10;
 /// A request to read is shorter; a longer one is padded, and not worth keeping.
 const READ_PACKET_BYTES_MAX: usize = 256;
 
@@ -119,4 +122,88 @@ fn answer_modern(request: &Header, bytes: Option<&[u8]>) -> Bytes {
         None => ErrorResponse::default().emit(&mut message),
     }
     packet(&message)
+}
+
+/// A write that stands alone and is nothing but bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct AskedWrite {
+    /// What it writes.
+    pub part: Part,
+    header: Either,
+}
+
+impl AskedWrite {
+    /// Reads a packet, or the beginning of one.
+    #[must_use]
+    pub fn of(packet: &Bytes) -> Option<Self> {
+        let message = packet.get(PREFIX_BYTES..)?;
+        if cifs::is_cifs(message) {
+            let (header, part) = cifs::asked::plain_write(message)?;
+            let header = Either::Old(header);
+            return Some(Self { part, header });
+        }
+        let header = Header::parse(message).ok()?;
+        let (_, message_bytes) = prefix(packet).ok()??;
+        let is_plain = header.command == Command::Write
+            && header.next_bytes == 0
+            && !header.is_response()
+            && !header.is_related()
+            && !header.is_signed();
+        let write = WriteHead::parse(message).ok().filter(|_| is_plain)?;
+        // A server refuses what is longer than its credits pay for.
+        let is_paid = u64::from(write.length) <= header.ids_taken() * CREDIT_BYTES;
+        let part = written(&header, &write)?;
+        (is_paid && write.is_plain(message_bytes)).then_some(Self {
+            part,
+            header: Either::Modern(header),
+        })
+    }
+
+    /// Credits it takes.
+    #[must_use]
+    pub fn ids_taken(&self) -> u64 {
+        match &self.header {
+            Either::Old(_) => 0,
+            Either::Modern(header) => header.ids_taken(),
+        }
+    }
+
+    /// How the far half tells it from others; of SMB1, where ids are used again at once, by how many came before.
+    #[must_use]
+    pub fn id(&self, before: u64) -> u64 {
+        match &self.header {
+            Either::Old(_) => before,
+            Either::Modern(header) => header.message_id,
+        }
+    }
+
+    /// A server's answer: all of it is taken (MS-SMB2 2.2.22).
+    #[must_use]
+    pub fn answer(&self, has_credits: bool) -> Bytes {
+        let count = self.part.length;
+        let header = match &self.header {
+            Either::Old(header) => return cifs::asked::write_answer(header, count),
+            Either::Modern(header) => header,
+        };
+        let credits = match has_credits {
+            true => header.credit_charge.max(1),
+            false => 0,
+        };
+        let mut message = Vec::new();
+        header.response(STATUS_OK, credits).emit(&mut message);
+        let remaining = 0;
+        WriteResponse { count, remaining }.emit(&mut message);
+        packet(&message)
+    }
+}
+
+/// What a write of SMB2 writes.
+pub fn written(header: &Header, write: &WriteHead) -> Option<Part> {
+    Some(Part {
+        session: header.session,
+        tree: header.tree()?,
+        file: write.file,
+        offset: write.offset,
+        length: write.length,
+    })
 }

@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
+use super::asked::AskedWrite;
+use super::cifs;
 use super::credits::PLENTY;
 use super::message::{Message, Room};
 use super::near::NearSmb;
-use super::netbios::{PREFIX_BYTES, packet, prefix};
-use super::smb2::header::{Command, Header, messages};
+use super::smb2::header::{Header, messages};
 use super::smb2::open::FileId;
-use super::smb2::transfer::{STATUS_OK, WriteHead, WriteResponse};
 use crate::output::Outbox;
 use crate::reason::Reason;
 use crate::settings::Settings;
@@ -22,8 +22,6 @@ use crate::stats::Stats;
 
 /// Files at a time; the writes of those beyond are the server's to answer.
 const FILES_MAX: usize = 4096;
-/// What one credit pays for (MS-SMB2 3.1.5.2).
-const CREDIT_BYTES: u64 = 64 << 10;
 
 /// What the near half knows of writes.
 #[derive(Debug)]
@@ -40,10 +38,15 @@ pub struct Behind {
     /// Answered here, or to be answered as soon as less is under way, and not known to be at the server.
     unsettled_bytes: u64,
     /// Answers that wait for that.
-    late: VecDeque<Bytes>,
+    late: VecDeque<Answer>,
     /// The answer to the write that passes in pieces.
-    passing: Option<Bytes>,
+    passing: Option<Answer>,
+    /// Writes of SMB1 that were passed on; the far half counts them, too.
+    cifs_writes: u64,
 }
+
+/// A packet, and how many bytes it says are written.
+type Answer = (Bytes, u64);
 
 impl Behind {
     /// Of a connection of which nothing has passed.
@@ -58,6 +61,7 @@ impl Behind {
             unsettled_bytes: 0,
             late: VecDeque::new(),
             passing: None,
+            cifs_writes: 0,
         }
     }
 
@@ -92,6 +96,7 @@ impl Behind {
 
     /// A packet of the client's is passed on.
     pub fn handle_spent(&mut self, message: &[u8]) {
+        self.cifs_writes += u64::from(cifs::is_write(message));
         for (start, end) in messages(message).unwrap_or_default() {
             let header = message.get(start..end).map(Header::parse);
             self.spent += header.map_or(0, |header| header.map_or(0, |header| header.ids_taken()));
@@ -139,33 +144,30 @@ impl NearSmb {
         out: &mut Outbox,
         stats: &mut Stats,
     ) -> Result<(), Reason> {
-        let Some((header, write)) = self.early(&packet) else {
+        let Some(write) = self.early(&packet) else {
             return self.pass(packet, out);
         };
-        let charge = header.ids_taken();
+        let charge = write.ids_taken();
         let Some(payer) = self.behind.payer(charge) else {
             return self.pass(packet, out);
         };
         out.message(
             Message::Behind {
                 is_paid: payer == Payer::Room,
-                id: header.message_id,
-                file: write.file,
+                id: write.id(self.behind.cifs_writes),
+                file: write.part.file,
             }
             .encode(),
         );
         self.pass(packet, out)?;
-        let credits = match payer {
-            Payer::Room => {
-                self.behind.handle_returned(charge);
-                header.credit_charge.max(1)
-            }
-            Payer::Client => 0,
-        };
-        self.behind.unsettled_bytes += u64::from(write.length);
+        if payer == Payer::Room {
+            self.behind.handle_returned(charge);
+        }
+        let bytes = u64::from(write.part.length);
+        self.behind.unsettled_bytes += bytes;
         stats.writes_answered += 1;
-        stats.behind_bytes += u64::from(write.length);
-        let answer = answer(&header, write.length, credits);
+        stats.behind_bytes += bytes;
+        let answer = (write.answer(payer == Payer::Room), bytes);
         match self.packets.has_rest() {
             true => self.behind.passing = Some(answer),
             false => self.answer_late(answer, out),
@@ -190,56 +192,32 @@ impl NearSmb {
     /// Gives out the answers for which there is room. While the link is down nobody knows whether the file is still
     /// the client's.
     pub(super) fn release(&mut self, out: &mut Outbox) {
-        let mut waiting_bytes: u64 = self.behind.late.iter().map(count_of).sum();
+        let mut waiting_bytes: u64 = self.behind.late.iter().map(|(_, bytes)| bytes).sum();
         while self.is_heard
-            && let Some(first) = self.behind.late.front()
+            && let Some((_, bytes)) = self.behind.late.front()
         {
             let others_bytes = self.behind.unsettled_bytes.saturating_sub(waiting_bytes);
-            if others_bytes > 0 && others_bytes + count_of(first) > self.behind.bytes_max {
+            if others_bytes > 0 && others_bytes + bytes > self.behind.bytes_max {
                 break;
             }
-            waiting_bytes -= count_of(first);
-            self.answers.extend(self.behind.late.pop_front());
+            waiting_bytes -= bytes;
+            let first = self.behind.late.pop_front();
+            self.answers.extend(first.map(|(answer, _)| answer));
         }
         self.answer(out);
     }
 
-    fn answer_late(&mut self, answer: Bytes, out: &mut Outbox) {
+    fn answer_late(&mut self, answer: Answer, out: &mut Outbox) {
         self.behind.late.push_back(answer);
         self.release(out);
     }
 
     /// A write that stands alone, is nothing but bytes, and is of a file that is the client's alone.
-    fn early(&self, packet: &Bytes) -> Option<(Header, WriteHead)> {
-        let message = packet.get(PREFIX_BYTES..)?;
-        let header = Header::parse(message).ok()?;
-        let (_, message_bytes) = prefix(packet).ok()??;
-        let is_plain = header.command == Command::Write
-            && header.next_bytes == 0
-            && !header.is_response()
-            && !header.is_related()
-            && !header.is_signed();
-        let write = WriteHead::parse(message).ok().filter(|_| is_plain)?;
-        let its = self.behind.files.get(&write.file)?;
-        // A server refuses what is longer than its credits pay for.
-        let is_paid = u64::from(write.length) <= header.ids_taken() * CREDIT_BYTES;
-        let is_its = Some(its.1) == header.tree() && its.0 == header.session;
-        let may = is_its && is_paid && !self.is_stopped && self.is_heard;
-        (may && write.is_plain(message_bytes)).then_some((header, write))
+    fn early(&self, packet: &Bytes) -> Option<AskedWrite> {
+        let write = AskedWrite::of(packet)?;
+        let part = &write.part;
+        let its = self.behind.files.get(&part.file)?;
+        let is_its = *its == (part.session, part.tree);
+        (is_its && !self.is_stopped && self.is_heard).then_some(write)
     }
-}
-
-/// A server's answer: all of it is taken (MS-SMB2 2.2.22).
-fn answer(request: &Header, count: u32, credits: u16) -> Bytes {
-    let mut message = Vec::new();
-    request.response(STATUS_OK, credits).emit(&mut message);
-    let remaining = 0;
-    WriteResponse { count, remaining }.emit(&mut message);
-    packet(&message)
-}
-
-/// How much is answered.
-fn count_of(answer: &Bytes) -> u64 {
-    let message = answer.get(PREFIX_BYTES..).unwrap_or_default();
-    WriteResponse::parse(message).map_or(0, |answer| answer.count.into())
 }

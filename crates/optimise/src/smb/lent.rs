@@ -1,4 +1,4 @@
-//! Oplocks that the far half holds for clients that ask for none. The other part of `far`, beside `reading`.
+//! Oplocks that the far half holds for clients that ask for none, in every dialect. The other part of `far`, beside `reading`.
 //!
 //! A client that opens a file without an oplock, and with others allowed to write, shall see their writes at once;
 //! nothing could be read ahead for it. So the far half asks for an exclusive oplock in the client's CREATE, and tells the
@@ -102,8 +102,62 @@ impl Lent {
         self.fences.front().map(|fence| fence.due_ns)
     }
 
+    /// Whether there may be more of them.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.loans.len() < LOANS_MAX
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.loans.is_empty()
+    }
+
+    /// The server wants an oplock back. Where the near half may hold something of the file it is asked first; otherwise
+    /// something is owed at once: true.
+    pub fn handle_recalled(
+        &mut self,
+        file: FileId,
+        is_held: bool,
+        now_ns: u64,
+        out: &mut Outbox,
+    ) -> bool {
+        let loan = self.loans.get_mut(&file);
+        if !loan.is_some_and(|loan| std::mem::take(&mut loan.is_exclusive)) {
+            return false;
+        }
+        if !is_held {
+            self.owed.push_back(file);
+            return true;
+        }
+        let number = self.next_fence;
+        self.next_fence = number.wrapping_add(1);
+        self.fences.push_back(Fence {
+            number,
+            file,
+            due_ns: now_ns.saturating_add(FENCE_NS),
+        });
+        out.message(Message::Fence { number }.encode());
+        false
+    }
+
+    /// The near half has dropped everything that it was told to drop before it was asked. Whether something is owed.
+    pub fn handle_fenced(&mut self, number: u32) -> bool {
+        let first = self.fences.front();
+        let is_first = first.is_some_and(|fence| fence.number == number);
+        let fence = is_first.then(|| self.fences.pop_front()).flatten();
+        self.owed.extend(fence.as_ref().map(|fence| fence.file));
+        fence.is_some()
+    }
+
+    /// It is given back.
+    pub fn handle_returned(&mut self, file: FileId) {
+        self.owed.retain(|other| *other != file);
+    }
+
     /// What can be given back: `is_busy` files wait.
-    fn next_owed(&mut self, is_busy: impl Fn(FileId) -> bool) -> Option<(FileId, u64, u32)> {
+    pub fn next_owed(&mut self, is_busy: impl Fn(FileId) -> bool) -> Option<(FileId, u64, u32)> {
         let loans = &self.loans;
         let is_open = |file: &FileId| loans.get(file).is_some_and(|loan| !loan.is_closing);
         self.owed.retain(is_open);
@@ -126,7 +180,7 @@ impl FarSmb {
             create.oplock == OPLOCK_NONE && (create.share & SHARE_WRITE != 0 || writes);
         let reads = create.access & READS != 0 || writes;
         let reads = reads && create.options & OPTIONS_ABOUT_OPLOCKS == 0;
-        let has_room = self.lent.loans.len() < LOANS_MAX && self.credits.spare() > 0;
+        let has_room = self.lent.has_room() && self.credits.spare() > 0;
         is_plain && is_disk && is_unprotected && reads && has_room && !self.reading.is_quiet
     }
 
@@ -135,44 +189,21 @@ impl FarSmb {
         self.reading.end_runs(|id, _| id == file, out, stats);
         self.reading.files.handle_oplock(file, OPLOCK_NONE);
         let was_writable = self.writing.concerns(file);
-        self.forbid_writing(file, out);
-        let Some(loan) = self.lent.loans.get_mut(&file) else {
-            return;
-        };
-        if !std::mem::take(&mut loan.is_exclusive) {
-            return;
-        }
+        self.writing.withdraw(file, out);
         let was_ahead = self
             .reading
             .files
             .get(file)
             .is_some_and(|file| file.was_ahead);
-        if was_ahead || was_writable {
-            let number = self.lent.next_fence;
-            self.lent.next_fence = number.wrapping_add(1);
-            let due_ns = self.now_ns.saturating_add(FENCE_NS);
-            self.lent.fences.push_back(Fence {
-                number,
-                file,
-                due_ns,
-            });
-            out.message(Message::Fence { number }.encode());
-        } else {
-            self.lent.owed.push_back(file);
+        let is_held = was_ahead || was_writable;
+        if self.lent.handle_recalled(file, is_held, self.now_ns, out) {
             self.give_back(out);
         }
     }
 
     /// The near half has dropped everything that it was told to drop before it was asked.
     pub(super) fn handle_fenced(&mut self, number: u32, out: &mut Outbox) {
-        let is_first = self
-            .lent
-            .fences
-            .front()
-            .is_some_and(|fence| fence.number == number);
-        let fence = is_first.then(|| self.lent.fences.pop_front()).flatten();
-        if let Some(fence) = fence {
-            self.lent.owed.push_back(fence.file);
+        if self.lent.handle_fenced(number) {
             self.give_back(out);
         }
     }
@@ -188,7 +219,7 @@ impl FarSmb {
             if !self.credits.spend(1) {
                 return;
             }
-            self.lent.owed.retain(|other| *other != file);
+            self.lent.handle_returned(file);
             let message_id = self.ids.take(1);
             let asked = self.credits.ask(1, self.credits_wanted());
             let header = Header {

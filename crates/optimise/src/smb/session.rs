@@ -35,8 +35,9 @@ impl Far {
 
     /// The time that holds until it is told again.
     pub(crate) fn handle_time(&mut self, now_ns: u64) {
-        if let Session::Modern(far) = &mut self.session {
-            far.handle_time(now_ns);
+        match &mut self.session {
+            Session::Modern(far) => far.handle_time(now_ns),
+            Session::Cifs(far) => far.handle_time(now_ns),
         }
     }
 
@@ -52,7 +53,7 @@ impl Far {
     pub(crate) fn due_ns(&self) -> Option<u64> {
         match &self.session {
             Session::Modern(far) => far.due_ns(),
-            Session::Cifs(_) => None,
+            Session::Cifs(far) => far.due_ns(),
         }
     }
 

@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 
+use super::asked::written;
 use super::far::FarSmb;
-use super::files::OpenFile;
+use super::files::{Files, OpenFile, Part};
 use super::message::{Message, Room};
 use super::netbios::{PREFIX_BYTES, Piece};
 use super::pending::{Purpose, Request};
@@ -37,7 +38,7 @@ pub struct Writing {
     /// Writes that the near half answers, by the client's id, until they come; and whether we pay.
     announced: BTreeMap<u64, (FileId, bool)>,
     /// Those at the server, by our id.
-    at_server: BTreeMap<u64, WriteHead>,
+    at_server: BTreeMap<u64, Part>,
     /// What the server said of one that the client believes done.
     failed: BTreeMap<FileId, u32>,
     /// The near half's credits.
@@ -92,17 +93,122 @@ impl Writing {
         self.files.contains(&file) || self.is_busy(file)
     }
 
-    /// The error that a request of this file's must end with.
-    pub fn failure_of(&mut self, command: Command, file: Option<FileId>) -> Option<u32> {
-        let file = file?;
-        match command {
-            Command::Close => self.failed.remove(&file),
-            Command::Read | Command::Write | Command::Flush | Command::Lock | Command::SetInfo => {
-                self.failed.get(&file).copied()
-            }
-            _ => None,
+    /// The error that a request of this file's must end with. None of its requests comes behind its CLOSE.
+    pub fn failure_of(&mut self, file: FileId, is_close: bool) -> Option<u32> {
+        match is_close {
+            true => self.failed.remove(&file),
+            false => self.failed.get(&file).copied(),
         }
     }
+
+    /// The near half may answer this file's writes.
+    pub fn allow(&mut self, file: FileId, session: u64, tree: u32, out: &mut Outbox) {
+        self.files.insert(file);
+        self.has_news = true;
+        out.message(
+            Message::Writable {
+                session,
+                tree,
+                file,
+            }
+            .encode(),
+        );
+    }
+
+    /// It shall answer no more of them.
+    pub fn withdraw(&mut self, file: FileId, out: &mut Outbox) {
+        if self.files.remove(&file) {
+            out.message(Message::Unwritable { file }.encode());
+        }
+    }
+
+    /// Something was taken from what protects files.
+    pub fn review(&mut self, files: &mut Files, out: &mut Outbox) {
+        let keeps = |file: &OpenFile| file.protection.keeps_writes();
+        let named: Vec<FileId> = self.files.iter().copied().collect();
+        for id in named {
+            if !files.get(id).is_some_and(|file| keeps(file)) {
+                self.withdraw(id, out);
+            }
+        }
+    }
+
+    /// Whether a request must wait for writes that the client believes done; `write`: it is nothing but that.
+    #[must_use]
+    pub fn delays(&self, write: Option<&Part>, files: &Files) -> bool {
+        if self.at_server.is_empty() {
+            return false;
+        }
+        let Some(write) = write else {
+            return true;
+        };
+        let is_far_from = |other: &Part| write.offset >= other.end() || other.offset >= write.end();
+        // Two opens of one lease may be of the same file.
+        let is_firm_here = files.is_firm(write.file);
+        let mut others = self.at_server.values();
+        !others.all(|other| match other.file == write.file {
+            true => is_far_from(other),
+            false => is_firm_here && files.is_firm(other.file),
+        })
+    }
+
+    /// Whether the near half answers the write with this id; and whether we pay.
+    pub fn take_announced(&mut self, id: u64) -> Option<bool> {
+        self.announced.remove(&id).map(|(_, is_paid)| is_paid)
+    }
+
+    /// A write that the client believes done goes to the server.
+    pub fn handle_sent(&mut self, id: u64, part: Part) {
+        self.at_server.insert(id, part);
+    }
+
+    /// The server answered it: so much is written.
+    ///
+    /// # Errors
+    /// When more has failed than is followed.
+    pub fn handle_written(
+        &mut self,
+        (id, file, length): (u64, FileId, u32),
+        (status, count): (u32, Option<u32>),
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
+        let status = match (status, count) {
+            (STATUS_OK, Some(count)) if count >= length => STATUS_OK,
+            // What a server says that has no room for the rest.
+            (STATUS_OK, _) => STATUS_DISK_FULL,
+            (status, _) => status,
+        };
+        self.at_server.remove(&id);
+        self.settled_bytes = self.settled_bytes.saturating_add(length);
+        if status == STATUS_OK {
+            return Ok(());
+        }
+        stats.writes_failed += 1;
+        self.failed.entry(file).or_insert(status);
+        if self.failed.len() > ENTRIES_MAX {
+            return Err(Reason::SmbFull);
+        }
+        self.withdraw(file, out);
+        Ok(())
+    }
+
+    /// What the near half should know of them by now.
+    pub fn take_news(&mut self, credits: u32, given: u64) -> Option<Room> {
+        let bytes = std::mem::take(&mut self.settled_bytes);
+        let has_news = std::mem::take(&mut self.has_news);
+        (has_news || credits > 0 || bytes > 0).then_some(Room {
+            credits,
+            bytes,
+            given,
+        })
+    }
+}
+
+/// Whether the writes of such an open file may be answered early: they need not be on the disk at once.
+#[must_use]
+pub fn may_be_late(access: u32, options: u32) -> bool {
+    access & WRITES_ANYWHERE != 0 && options & OPTIONS_WITHOUT_DELAY == 0
 }
 
 impl FarSmb {
@@ -127,42 +233,18 @@ impl FarSmb {
         };
         let keeps_writes = file.protection.keeps_writes();
         let (session, tree) = (file.session, file.tree);
-        let is_plain =
-            asked.access & WRITES_ANYWHERE != 0 && asked.options & OPTIONS_WITHOUT_DELAY == 0;
+        let is_plain = may_be_late(asked.access, asked.options);
         let mut names = asked.contexts.iter().map(|context| context.name.as_slice());
         let is_durable = names.any(|name| CONTEXTS_DURABLE.contains(&name));
         let is_safe = keeps_writes && is_plain && !is_durable && !self.reading.is_quiet;
         if is_safe && self.ids.begin() {
-            self.writing.files.insert(id);
-            self.writing.has_news = true;
-            let file = id;
-            out.message(
-                Message::Writable {
-                    session,
-                    tree,
-                    file,
-                }
-                .encode(),
-            );
-        }
-    }
-
-    /// The near half shall answer no more writes of this file.
-    pub(super) fn forbid_writing(&mut self, file: FileId, out: &mut Outbox) {
-        if self.writing.files.remove(&file) {
-            out.message(Message::Unwritable { file }.encode());
+            self.writing.allow(id, session, tree, out);
         }
     }
 
     /// Something was taken from what protects files.
     pub(super) fn review_writing(&mut self, out: &mut Outbox) {
-        let keeps = |file: &OpenFile| file.protection.keeps_writes();
-        let named: Vec<FileId> = self.writing.files.iter().copied().collect();
-        for id in named {
-            if !self.reading.files.get(id).is_some_and(|file| keeps(file)) {
-                self.forbid_writing(id, out);
-            }
-        }
+        self.writing.review(&mut self.reading.files, out);
     }
 
     /// Tells the near half what is done, and gives it what credits there are.
@@ -178,40 +260,19 @@ impl FarSmb {
             credits = 0;
         }
         self.writing.room_credits += credits;
-        let bytes = std::mem::take(&mut self.writing.settled_bytes);
-        let has_news = std::mem::take(&mut self.writing.has_news);
-        if has_news || credits > 0 || bytes > 0 {
-            let given = self.credits.given();
-            let room = Room {
-                credits,
-                bytes,
-                given,
-            };
+        let given = self.credits.given();
+        if let Some(room) = self.writing.take_news(credits, given) {
             out.message(Message::Room(room).encode());
         }
     }
 
     /// Whether a request of the client's must wait for writes that it believes done.
     pub(super) fn must_wait(&self, piece: &Piece) -> bool {
-        if self.writing.at_server.is_empty() {
-            return false;
-        }
         let (Piece::Beginning(packet) | Piece::Message(packet)) = piece else {
             return false;
         };
-        let Some((_, write)) = lone_write(packet) else {
-            return true;
-        };
-        let end = |write: &WriteHead| write.offset.saturating_add(write.length.into());
-        let is_far_from =
-            |other: &WriteHead| write.offset >= end(other) || other.offset >= end(&write);
-        // Two opens of one lease may be of the same file.
-        let is_firm_here = self.reading.files.is_firm(write.file);
-        let mut others = self.writing.at_server.values();
-        !others.all(|other| match other.file == write.file {
-            true => is_far_from(other),
-            false => is_firm_here && self.reading.files.is_firm(other.file),
-        })
+        let write = lone_write(packet).and_then(|(header, write)| written(&header, &write));
+        self.writing.delays(write.as_ref(), &self.reading.files)
     }
 
     /// Whether the near half answers this one.
@@ -220,7 +281,7 @@ impl FarSmb {
             return None;
         }
         let (header, write) = lone_write(packet)?;
-        let (_, is_paid) = self.writing.announced.remove(&header.message_id)?;
+        let is_paid = self.writing.take_announced(header.message_id)?;
         Some(Announced {
             header,
             write,
@@ -263,7 +324,8 @@ impl FarSmb {
         self.pending
             .insert(id, request)
             .map_err(|_| Reason::SmbFull)?;
-        self.writing.at_server.insert(id, *write);
+        let part = written(header, write).ok_or(Reason::Halves)?;
+        self.writing.handle_sent(id, part);
         let mut edited = BytesMut::from(&**packet);
         set_message_id(&mut edited, PREFIX_BYTES, id);
         let credits = asked.by_client.saturating_add(asked.by_us);
@@ -282,26 +344,11 @@ impl FarSmb {
         stats: &mut Stats,
     ) -> Result<(), Reason> {
         let count = WriteResponse::parse(message).map(|answer| answer.count);
-        let status = match (header.status, count) {
-            (STATUS_OK, Ok(count)) if count >= length => STATUS_OK,
-            // What a server says that has no room for the rest.
-            (STATUS_OK, _) => STATUS_DISK_FULL,
-            (status, _) => status,
-        };
         let writing = &mut self.writing;
-        writing.at_server.remove(&header.message_id);
         writing.working_credits = writing.working_credits.saturating_sub(charge);
-        writing.settled_bytes = writing.settled_bytes.saturating_add(length);
-        if status == STATUS_OK {
-            return Ok(());
-        }
-        stats.writes_failed += 1;
-        writing.failed.entry(file).or_insert(status);
-        if writing.failed.len() > ENTRIES_MAX {
-            return Err(Reason::SmbFull);
-        }
-        self.forbid_writing(file, out);
-        Ok(())
+        let write = (header.message_id, file, length);
+        let answer = (header.status, count.ok());
+        writing.handle_written(write, answer, out, stats)
     }
 }
 

@@ -1,8 +1,8 @@
 //! What client and server of an SMB1 connection agreed. It says whether reading ahead is possible at all.
 
 use super::super::smb1::connect::{
-    CAPABILITY_LARGE_FILES, CAPABILITY_LARGE_READ, NT_LM, NegotiateRequest, NegotiateResponse,
-    SIGNATURES_REQUIRED, SessionSetupRequest,
+    CAPABILITY_LARGE_FILES, CAPABILITY_LARGE_READ, NT_LANMAN, NT_LM, NegotiateRequest,
+    NegotiateResponse, SIGNATURES_REQUIRED, SessionSetupRequest,
 };
 use super::super::smb1::header::{Header, first_block};
 use crate::reason::Reason;
@@ -31,7 +31,8 @@ impl Agreed {
             return Err(Reason::SmbDialect);
         };
         let chosen = request.dialects.get(usize::from(response.dialect));
-        if header.status != 0 || chosen.is_none_or(|chosen| chosen != NT_LM) {
+        let is_nt = chosen.is_some_and(|chosen| chosen == NT_LM || chosen == NT_LANMAN);
+        if header.status != 0 || !is_nt {
             return Err(Reason::SmbDialect);
         }
         if response.security_mode & SIGNATURES_REQUIRED != 0 || header.is_signed() {

@@ -1,24 +1,29 @@
 //! What the server's answers and breaks tell of what is open. The other part of `far`.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::super::files::{OpenFile, Protection};
-use super::super::netbios::PREFIX_BYTES;
+use super::super::netbios::{self, PREFIX_BYTES};
 use super::super::reading::OwnRead;
-use super::super::smb1::header::{Header, LOCKING_ANDX, SESSION_SETUP_ANDX, first_block};
+use super::super::smb1::header::{
+    Header, LOCKING_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, blocks, first_block,
+};
 use super::super::smb1::open::{
     LEFT_II, LockingRequest, NtCreateResponse, OPLOCK_BATCH, OPLOCK_EXCLUSIVE, OPLOCK_II,
+    OPLOCK_NONE, set_create_oplock,
 };
-use super::super::smb1::transfer::ReadHead;
+use super::super::smb1::transfer::{ReadHead, error};
 use super::super::smb2;
 use super::super::smb2::transfer::{STATUS_END_OF_FILE, STATUS_OK};
 use super::far::FarCifs;
 use super::file_id;
-use super::multiplex::{Purpose, Request};
+use super::multiplex::{Own, Purpose, Request};
 use crate::output::Outbox;
 use crate::reason::Reason;
 use crate::stats::Stats;
 
+/// What a share that is a folder says of itself (MS-CIFS 2.2.4.55.2).
+const SERVICE_DISK: &[u8] = b"A:";
 /// ResourceType of a file on a disk.
 const RESOURCE_DISK: u16 = 0;
 
@@ -39,21 +44,54 @@ impl FarCifs {
             return Err(Reason::SmbSigned);
         }
         if !header.is_response() {
-            self.handle_break(&message, out, stats);
-            out.peer(packet);
+            if !self.handle_break(&message, out, stats) {
+                out.peer(packet);
+            }
             return Ok(());
         }
-        if let Some(read) = self.multiplex.take_own(header.multiplex) {
-            self.handle_own(&read, &header, &message, out, stats)?;
-            return self.go_on(out, stats);
+        match self.multiplex.take_own(header.multiplex) {
+            Some(Own::Read(read)) => self.handle_own(&read, &header, &message, out, stats)?,
+            Some(Own::Write(part)) => self.handle_written(&part, &header, &message, out, stats)?,
+            None => self.handle_answer(packet, &header, out, stats),
         }
-        if !is_interim(&header, &message)
-            && let Some(request) = self.multiplex.remove(header.multiplex)
-        {
-            self.conclude(&request, &header, &message, out, stats);
-        }
-        out.peer(packet);
+        self.give_back(out);
         self.go_on(out, stats)
+    }
+
+    /// An answer to the client; an error instead where a write has failed that it believes done.
+    fn handle_answer(
+        &mut self,
+        packet: Bytes,
+        header: &Header,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) {
+        let message = packet.slice(PREFIX_BYTES..);
+        let request = match is_interim(header, &message) {
+            true => None,
+            false => self.multiplex.remove(header.multiplex),
+        };
+        let Some(request) = request else {
+            if !self.is_silent(header.multiplex) {
+                out.peer(packet);
+            }
+            return;
+        };
+        self.conclude(&request, header, &message, out, stats);
+        let failure = request
+            .file
+            .and_then(|file| self.writing.failure_of(file, request.is_close));
+        // Of one that passes in pieces more follows.
+        let fails = header.status == STATUS_OK && !self.has_server_rest();
+        match failure.filter(|_| fails) {
+            Some(status) => out.peer(netbios::packet(&error(header, status))),
+            None if is_lent(&request) && header.status == STATUS_OK => {
+                let mut edited = BytesMut::from(&*packet);
+                set_create_oplock(&mut edited, PREFIX_BYTES, OPLOCK_NONE);
+                out.peer(edited.freeze());
+            }
+            None => out.peer(packet),
+        }
     }
 
     /// The server answered a read of ours. The client shall meet an error itself, when it asks.
@@ -93,6 +131,10 @@ impl FarCifs {
         out: &mut Outbox,
         stats: &mut Stats,
     ) {
+        if let Purpose::Close(id) = request.purpose {
+            self.lent.handle_closed(id);
+            self.openers.remove(&id);
+        }
         let Ok(block) = first_block(message) else {
             return;
         };
@@ -100,17 +142,26 @@ impl FarCifs {
             return;
         }
         match request.purpose {
-            Purpose::Pass => (),
+            Purpose::Pass | Purpose::Close(_) => (),
+            Purpose::Tree => {
+                let trees = blocks(message).unwrap_or_default().into_iter();
+                for tree in trees.filter(|block| block.command == TREE_CONNECT_ANDX) {
+                    self.handle_tree(header.tree, tree.bytes.starts_with(SERVICE_DISK));
+                }
+            }
             Purpose::Create {
                 asked,
                 are_writers_denied,
+                may_be_late,
+                is_lent,
             } => {
                 if let Ok(opened) = NtCreateResponse::parse(&block) {
                     let id = file_id(opened.file);
                     // The number may have been another's.
                     self.reading.end_runs(|other, _| other == id, out, stats);
                     self.forget(id);
-                    self.handle_opened(&asked, are_writers_denied, &opened);
+                    self.handle_opened((&asked, is_lent), are_writers_denied, &opened);
+                    self.consider_writing(id, may_be_late, out);
                 }
             }
             Purpose::Read(part, changes) => {
@@ -123,32 +174,48 @@ impl FarCifs {
 
     fn handle_opened(
         &mut self,
-        asked: &Header,
+        (asked, is_lent): (&Header, bool),
         are_writers_denied: bool,
         opened: &NtCreateResponse,
     ) {
+        let id = file_id(opened.file);
+        let (session, tree) = (asked.user.into(), asked.tree.into());
+        let granted = modern(opened.oplock);
+        let is_weak = is_lent && !self.lent.handle_granted(id, session, tree, granted);
+        let oplock = match is_weak {
+            // Level II: for a client that did not ask for it, it protects too little.
+            true => smb2::open::OPLOCK_NONE,
+            false => granted,
+        };
+        self.note_opener(id, asked);
         if opened.resource != RESOURCE_DISK || opened.is_directory {
             return;
         }
-        let protection = Protection::by_oplock(modern(opened.oplock), are_writers_denied);
-        let (session, tree) = (asked.user.into(), asked.tree.into());
+        let protection = Protection::by_oplock(oplock, are_writers_denied);
         let file = OpenFile::new(session, tree, opened.size_bytes, protection);
-        self.open(file_id(opened.file), file, asked);
+        self.reading.files.insert(id, file);
     }
 
-    /// What was read ahead is dropped at the near half before the break reaches the client.
-    fn handle_break(&mut self, message: &[u8], out: &mut Outbox, stats: &mut Stats) {
+    /// What was read ahead is dropped at the near half before the break reaches the client. Whether it is of an oplock
+    /// that is ours.
+    fn handle_break(&mut self, message: &[u8], out: &mut Outbox, stats: &mut Stats) -> bool {
         stats.breaks += 1;
         let block = first_block(message);
         let locking = block.and_then(|block| LockingRequest::parse(&block));
         let is_lock = Header::parse(message).is_ok_and(|header| header.command == LOCKING_ANDX);
         let told = locking.ok().filter(|told| is_lock && told.is_release());
         let file = told.as_ref().map(|told| file_id(told.file));
+        if let Some(file) = file.filter(|file| self.lent.has(*file)) {
+            self.handle_recalled(file, out, stats);
+            return true;
+        }
         self.reading
             .end_runs(|id, _| file.is_none_or(|file| file == id), out, stats);
         if let Some(told) = told {
             self.handle_left(&told);
         }
+        self.review_writing(out);
+        false
     }
 
     /// So much is left of an oplock.
@@ -165,6 +232,11 @@ impl FarCifs {
 fn is_interim(header: &Header, message: &[u8]) -> bool {
     let is_empty = first_block(message).is_ok_and(|block| block.words.is_empty());
     header.has_many_answers() && header.status == STATUS_OK && is_empty
+}
+
+/// Whether it asked for an oplock that the client shall not hear of.
+fn is_lent(request: &Request) -> bool {
+    matches!(request.purpose, Purpose::Create { is_lent: true, .. })
 }
 
 /// An oplock in SMB2's words.

@@ -1,11 +1,11 @@
-//! Reads of SMB1 that a half may answer by itself, and the answers to them.
+//! Reads and writes of SMB1 that a half may answer by itself, and the answers to them.
 
 use bytes::Bytes;
 
 use super::super::files::Part;
 use super::super::netbios::packet;
-use super::super::smb1::header::{Header, READ_ANDX, lone_block};
-use super::super::smb1::transfer::{ReadRequest, emit_read_response};
+use super::super::smb1::header::{FLAG2_NT_STATUS, Header, READ_ANDX, WRITE_ANDX, lone_block};
+use super::super::smb1::transfer::{ReadRequest, WriteHead, WriteResponse, emit_read_response};
 use super::file_id;
 
 /// The longest answer whose packet every client reads (RFC 1002 4.3.1: 17 bits of length).
@@ -35,5 +35,42 @@ pub fn read_answer(request: &Header, bytes: &[u8]) -> Bytes {
     let mut message = Vec::with_capacity(64 + bytes.len());
     request.response(0).emit(&mut message);
     emit_read_response(bytes, &mut message);
+    packet(&message)
+}
+
+/// A write that stands alone.
+#[must_use]
+pub fn lone_write(message: &[u8]) -> Option<(Header, Part, WriteHead)> {
+    let header = Header::parse(message).ok()?;
+    let is_plain = header.command == WRITE_ANDX && !header.is_response();
+    let block = lone_block(message).ok().filter(|_| is_plain)?;
+    let write = WriteHead::parse(&block).ok()?;
+    let part = Part {
+        session: header.user.into(),
+        tree: header.tree.into(),
+        file: file_id(write.file),
+        offset: write.offset,
+        length: write.length,
+    };
+    Some((header, part, write))
+}
+
+/// One that is nothing but bytes, all of them there, from a client that can be told later what went wrong.
+#[must_use]
+pub fn plain_write(message: &[u8]) -> Option<(Header, Part)> {
+    let (header, part, write) = lone_write(message)?;
+    let is_told = header.flags2 & FLAG2_NT_STATUS != 0 && !header.is_signed();
+    let end = part.offset.checked_add(part.length.into());
+    let has_place = end.is_some_and(|end| end <= i64::MAX as u64);
+    let is_whole = write.data(message).is_ok_and(|data| !data.is_empty());
+    (is_told && has_place && is_whole && write.mode == 0).then_some((header, part))
+}
+
+/// A server's answer: all of it is taken.
+#[must_use]
+pub fn write_answer(request: &Header, count: u32) -> Bytes {
+    let mut message = Vec::new();
+    request.response(0).emit(&mut message);
+    WriteResponse { count }.emit(&mut message);
     packet(&message)
 }

@@ -3,53 +3,64 @@
 //! Until the first run everything can go opaque at any time. From then on what cannot be understood passes as it is, and
 //! nothing is read ahead over it; what is signed ends the connection, for a signature counts our requests, too.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::super::asked::AskedRead;
 use super::super::effect::Effect;
 use super::super::files::{OpenFile, Part};
+use super::super::lent::Lent;
 use super::super::message::Message;
-use super::super::netbios::{PREFIX_BYTES, Packets, Piece, packet};
-use super::super::reading::{OwnRead, Reading};
+use super::super::netbios::{PREFIX_BYTES, Packets, Piece};
+use super::super::reading::Reading;
 use super::super::smb1::connect::SessionSetupRequest;
 use super::super::smb1::header::{
-    Header, LOCKING_ANDX, NT_CANCEL, NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX, blocks,
-    first_block, lone_block,
+    CLOSE, FLUSH, Header, LOCKING_ANDX, NT_CANCEL, NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX,
+    TREE_CONNECT_ANDX, TREE_DISCONNECT, WRITE_ANDX, blocks, first_block, lone_block,
 };
-use super::super::smb1::open::{LockingRequest, NtCreateRequest};
+use super::super::smb1::open::{
+    CloseRequest, FlushRequest, LockingRequest, NtCreateRequest, set_create_flags,
+};
 use super::super::smb1::transfer::ReadRequest;
 use super::super::smb2::open::{FileId, SHARE_WRITE};
+use super::super::writing::{Writing, may_be_late};
 use super::agreed::Agreed;
+use super::asked::lone_write;
 use super::effect::effects;
+use super::file_id;
 use super::multiplex::{Multiplex, Purpose, Request};
-use super::{file_id, file_of};
 use crate::output::Outbox;
 use crate::reason::Reason;
 use crate::settings::Settings;
 use crate::stats::Stats;
 
-/// Reads of ours at a time: a server is near.
-const OWN_MAX: usize = 16;
-
 /// See the module.
 #[derive(Debug)]
 pub struct FarCifs {
-    client: Packets,
-    server: Packets,
+    pub(super) client: Packets,
+    pub(super) server: Packets,
     /// What the client asks next, and must wait.
-    held: Option<Bytes>,
+    pub(super) held: Option<Bytes>,
     /// What we ask while a packet of the client's is passed on in pieces.
-    later: VecDeque<Bytes>,
+    pub(super) later: VecDeque<Bytes>,
     has_client_ended: bool,
-    agreed: Agreed,
+    pub(super) agreed: Agreed,
     pub(super) multiplex: Multiplex,
     pub(super) reading: Reading,
+    pub(super) writing: Writing,
+    /// Writes of the client's; the near half counts them, too.
+    writes: u64,
+    pub(super) lent: Lent,
+    /// Multiplex ids of oplocks given back.
+    pub(super) silent: VecDeque<u16>,
+    /// Shares that are folders.
+    disks: BTreeSet<u16>,
+    pub(super) now_ns: u64,
     /// How the client opened each file: ours is read in its name, under its locks.
-    openers: BTreeMap<FileId, Header>,
+    pub(super) openers: BTreeMap<FileId, Header>,
     /// Something was read ahead: the near half may hold something, and the server may owe us something.
-    has_begun: bool,
+    pub(super) has_begun: bool,
     /// Packets without a header may pass: nothing is looked into any more.
     is_blind: bool,
 }
@@ -69,10 +80,25 @@ impl FarCifs {
             agreed,
             multiplex: Multiplex::default(),
             reading,
+            writing: Writing::default(),
+            writes: 0,
+            lent: Lent::default(),
+            silent: VecDeque::new(),
+            disks: BTreeSet::new(),
+            now_ns: 0,
             openers: BTreeMap::new(),
             has_begun: false,
             is_blind: false,
         }
+    }
+
+    pub(crate) fn handle_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// When the near half should have answered.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        self.lent.due_ns()
     }
 
     pub(crate) fn handle_link(&mut self, bdp_bytes: u64) {
@@ -183,6 +209,10 @@ impl FarCifs {
             }),
             Message::Refused { run } => self.reading.handle_refused(run, out, stats),
             Message::Stop { reason } => return self.stop(reason, out, stats),
+            Message::Fenced { number } => self.handle_fenced(number, out),
+            Message::Behind { is_paid, id, file } => {
+                return self.writing.announce(id, file, is_paid);
+            }
             _ => return Err(Reason::Halves),
         }
         Ok(())
@@ -199,6 +229,7 @@ impl FarCifs {
             return Err(reason);
         }
         self.reading.is_quiet = true;
+        self.writing.forbid_all();
         self.reading.end_runs(|_, _| true, out, stats);
         out.message(Message::Quiet { reason }.encode());
         out.gave_up(reason);
@@ -215,15 +246,22 @@ impl FarCifs {
         Ok(())
     }
 
-    /// Whether a request must wait for answers to ours: it uses one's id, there would be too many, or what follows
-    /// it has no header.
+    /// Whether a request must wait for answers to ours: it uses one's id, there would be too many, what follows it has
+    /// no header, or the client believes writes done that are not.
     fn must_wait(&self, packet: &[u8]) -> bool {
         let message = packet.get(PREFIX_BYTES..).unwrap_or_default();
-        let (Ok(header), true) = (Header::parse(message), self.multiplex.own() > 0) else {
+        if self.multiplex.own() == 0 {
             return false;
+        }
+        let Ok(header) = Header::parse(message) else {
+            return true;
         };
         let is_full = self.multiplex.all() >= self.agreed.requests_max();
-        is_full || header.is_raw() || self.multiplex.is_own(header.multiplex)
+        let write = lone_write(message).map(|(_, part, _)| part);
+        is_full
+            || header.is_raw()
+            || self.multiplex.is_own(header.multiplex)
+            || self.writing.delays(write.as_ref(), &self.reading.files)
     }
 
     fn handle_request(
@@ -246,10 +284,17 @@ impl FarCifs {
         }
         if header.is_raw() {
             out.local(packet);
-            self.is_blind = self.has_begun;
-            return self.bear(Reason::SmbDialect);
+            // A break of an oplock that the client knows nothing of could not be found in there.
+            self.is_blind = self.has_begun && self.lent.is_empty();
+            return match self.is_blind {
+                true => Ok(()),
+                false => Err(Reason::SmbDialect),
+            };
         }
         self.handle_released(&message, out, stats);
+        if self.is_behind(&header) {
+            return self.write_behind(&packet, out);
+        }
         let read = AskedRead::of(&packet);
         if let Some(read) = &read
             && self.read_on(out, |reading, out| {
@@ -260,8 +305,17 @@ impl FarCifs {
             return Ok(());
         }
         let is_known = blocks(&message).is_ok();
-        self.follow(&header, &message);
-        out.local(packet);
+        let lends = self.lends(&header, &message);
+        self.follow(&header, &message, lends.is_some());
+        out.local(match lends {
+            Some(flags) => {
+                self.has_begun = true;
+                let mut edited = BytesMut::from(&*packet);
+                set_create_flags(&mut edited, PREFIX_BYTES, flags);
+                edited.freeze()
+            }
+            None => packet,
+        });
         if let Some(read) = read {
             self.consider(&read.part, out, stats);
         }
@@ -269,6 +323,14 @@ impl FarCifs {
             true => Ok(()),
             false => self.bear(Reason::SmbMalformed),
         }
+    }
+
+    /// Whether the near half answers this one.
+    fn is_behind(&mut self, header: &Header) -> bool {
+        let is_write = header.command == WRITE_ANDX;
+        let nth = self.writes;
+        self.writes += u64::from(is_write);
+        is_write && self.writing.take_announced(nth).is_some()
     }
 
     /// What is not understood ends reading ahead only where that can still go without a trace.
@@ -280,7 +342,7 @@ impl FarCifs {
     }
 
     /// Notes what the answer to a request will be needed for.
-    fn follow(&mut self, header: &Header, message: &Bytes) {
+    fn follow(&mut self, header: &Header, message: &Bytes, is_lent: bool) {
         let has_answer = match header.command {
             NT_CANCEL => false,
             LOCKING_ANDX => !lone_release(message),
@@ -289,15 +351,23 @@ impl FarCifs {
         if !has_answer {
             return;
         }
-        let is_change = effects(message)
-            .iter()
-            .any(|effect| !matches!(effect, Effect::Closes(_)));
-        let purpose = self.purpose(header, message);
-        self.multiplex
-            .insert(header.multiplex, Request { purpose, is_change });
+        let effects = effects(message);
+        let closes = |effect: &Effect| matches!(effect, Effect::Closes(_));
+        let of_effects = effects.iter().find_map(|effect| match effect {
+            Effect::Changes(file) => *file,
+            Effect::Closes(file) => Some(*file),
+            Effect::Everything => None,
+        });
+        let request = Request {
+            purpose: self.purpose(header, message, is_lent),
+            is_change: !effects.iter().all(closes),
+            file: of_effects.or_else(|| read_or_flushed(header, message)),
+            is_close: effects.iter().any(closes),
+        };
+        self.multiplex.insert(header.multiplex, request);
     }
 
-    fn purpose(&mut self, header: &Header, message: &Bytes) -> Purpose {
+    fn purpose(&mut self, header: &Header, message: &Bytes, is_lent: bool) -> Purpose {
         let Ok(first) = first_block(message) else {
             return Purpose::Pass;
         };
@@ -306,12 +376,22 @@ impl FarCifs {
                 if let Ok(setup) = SessionSetupRequest::parse(&first) {
                     self.agreed.handle_setup(&setup);
                 }
+                // A share may be connected in the same message.
+                Purpose::Tree
+            }
+            TREE_CONNECT_ANDX => Purpose::Tree,
+            TREE_DISCONNECT => {
+                self.disks.remove(&header.tree);
                 Purpose::Pass
             }
+            CLOSE => CloseRequest::parse(&first)
+                .map_or(Purpose::Pass, |close| Purpose::Close(file_id(close.file))),
             NT_CREATE_ANDX => {
                 NtCreateRequest::parse(&first).map_or(Purpose::Pass, |create| Purpose::Create {
                     asked: *header,
                     are_writers_denied: create.share & SHARE_WRITE == 0,
+                    may_be_late: may_be_late(create.access, create.options),
+                    is_lent,
                 })
             }
             READ_ANDX => ReadRequest::parse(&first).map_or(Purpose::Pass, |read| {
@@ -335,6 +415,7 @@ impl FarCifs {
             let locking = locking.filter(|it| block.command == LOCKING_ANDX && it.is_release());
             if let Some(locking) = locking {
                 self.handle_left(&locking);
+                self.review_writing(out);
                 let keeps = |file: &OpenFile| file.protection.protects();
                 self.reading.end_runs(|_, file| !keeps(file), out, stats);
             }
@@ -346,7 +427,9 @@ impl FarCifs {
         match effect {
             Effect::Closes(id) => {
                 reading.end_runs(|other, _| other == id, out, stats);
-                self.forget(id);
+                self.reading.files.remove(id);
+                self.lent.handle_closing(id);
+                self.writing.forbid(id);
             }
             Effect::Changes(changed) => {
                 reading.changes = reading.changes.wrapping_add(1);
@@ -357,121 +440,45 @@ impl FarCifs {
             Effect::Everything => {
                 reading.changes = reading.changes.wrapping_add(1);
                 reading.end_runs(|_, _| true, out, stats);
+                self.writing.forbid_all();
             }
         }
     }
 
     /// A file was opened.
-    pub(super) fn open(&mut self, id: FileId, file: OpenFile, asked: &Header) {
-        if self.reading.files.insert(id, file) {
-            self.openers.insert(id, *asked);
-        }
+    pub(super) fn note_opener(&mut self, id: FileId, asked: &Header) {
+        self.openers.insert(id, *asked);
     }
 
     /// Or is so no more.
     pub(super) fn forget(&mut self, id: FileId) {
         self.reading.files.remove(id);
+        self.lent.handle_closed(id);
         self.openers.remove(&id);
     }
 
-    /// Lets it be decided what to read ahead, and reads that.
-    pub(super) fn read_on<T>(
-        &mut self,
-        out: &mut Outbox,
-        decide: impl FnOnce(&mut Reading, &mut Outbox) -> T,
-    ) -> T {
-        self.reading.allowance = self.allowance();
-        let decided = decide(&mut self.reading, out);
-        self.send_orders(out);
-        decided
-    }
-
-    /// A read went to the server.
-    fn consider(&mut self, part: &Part, out: &mut Outbox, stats: &mut Stats) {
-        let is_changing = self.multiplex.has_changes();
-        self.reading.allowance = self.allowance();
-        let has_begun = &mut self.has_begun;
-        let begin = || {
-            *has_begun = true;
-            true
+    /// A share was connected.
+    pub(super) fn handle_tree(&mut self, tree: u16, is_disk: bool) {
+        match is_disk {
+            true => self.disks.insert(tree),
+            false => self.disks.remove(&tree),
         };
-        self.reading.consider(part, is_changing, begin, out, stats);
-        self.send_orders(out);
     }
 
-    /// A read of the client's was answered with so many bytes.
-    pub(super) fn handle_passed_read(
-        &mut self,
-        part: &Part,
-        changes: u32,
-        got_bytes: u32,
-        out: &mut Outbox,
-    ) {
-        if !self.agreed.can_read_ahead() {
-            return;
-        }
-        let is_changing = self.multiplex.has_changes();
-        let has_begun = &mut self.has_begun;
-        let begin = || {
-            *has_begun = true;
-            true
-        };
-        let asked = (part, changes);
-        self.reading
-            .handle_passed_read(asked, got_bytes, is_changing, begin, out);
+    pub(super) fn is_disk(&self, tree: u16) -> bool {
+        self.disks.contains(&tree)
     }
+}
 
-    /// So many more reads of ours the server takes.
-    fn allowance(&self) -> u32 {
-        if !self.agreed.can_read_ahead() {
-            return 0;
-        }
-        let free = self.agreed.requests_max().saturating_sub(1);
-        let free = free.saturating_sub(self.multiplex.all());
-        let ours = OWN_MAX.saturating_sub(self.multiplex.own());
-        // At most sixteen.
-        free.min(ours) as u32
-    }
-
-    fn send_orders(&mut self, out: &mut Outbox) {
-        for read in self.reading.take_orders() {
-            self.send_read(read, out);
-        }
-    }
-
-    fn send_read(&mut self, read: OwnRead, out: &mut Outbox) {
-        // There are fewer requests than ids.
-        let Some(multiplex) = self.multiplex.take_id(read) else {
-            return;
-        };
-        let part = &read.part;
-        let Some(opener) = self.openers.get(&part.file) else {
-            return;
-        };
-        let mut message = Vec::new();
-        opener.request(READ_ANDX, multiplex).emit(&mut message);
-        ReadRequest {
-            file: file_of(part.file),
-            offset: part.offset,
-            length: part.length,
-            length_min: 0,
-            remaining: 0,
-        }
-        .emit(&mut message);
-        self.send_own(packet(&message), out);
-    }
-
-    /// A request of ours. It never gets into the middle of one of the client's.
-    fn send_own(&mut self, packet: Bytes, out: &mut Outbox) {
-        self.later.push_back(packet);
-        self.send_later(out);
-    }
-
-    fn send_later(&mut self, out: &mut Outbox) {
-        if !self.client.has_rest() || self.held.is_some() {
-            self.later.drain(..).for_each(|packet| out.local(packet));
-        }
-    }
+/// The file that is read or flushed.
+fn read_or_flushed(header: &Header, message: &[u8]) -> Option<FileId> {
+    let block = first_block(message).ok()?;
+    let file = match header.command {
+        READ_ANDX => ReadRequest::parse(&block).ok()?.file,
+        FLUSH => FlushRequest::parse(&block).ok()?.file,
+        _ => return None,
+    };
+    Some(file_id(file))
 }
 
 /// Whether it gives back an oplock and asks for nothing: it has no answer (MS-CIFS 2.2.4.32.1).

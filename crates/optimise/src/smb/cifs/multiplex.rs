@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::super::files::Part;
 use super::super::reading::OwnRead;
 use super::super::smb1::header::{Header, MULTIPLEX_NONE};
+use super::super::smb2::open::FileId;
 
 /// The client's last ids: some have several answers.
 const RECENT_MAX: usize = 1024;
@@ -20,7 +21,15 @@ pub enum Purpose {
         asked: Header,
         /// Nobody else may write to it.
         are_writers_denied: bool,
+        /// Its writes need not be on the disk at once.
+        may_be_late: bool,
+        /// An oplock is asked for in the client's place.
+        is_lent: bool,
     },
+    /// To learn when a file is closed.
+    Close(FileId),
+    /// To learn what a share is.
+    Tree,
     /// A read; so many changes had been seen.
     Read(Part, u32),
 }
@@ -32,13 +41,26 @@ pub struct Request {
     pub purpose: Purpose,
     /// It may change files.
     pub is_change: bool,
+    /// The file it is about.
+    pub file: Option<FileId>,
+    /// It closes that.
+    pub is_close: bool,
+}
+
+/// A request of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Own {
+    /// A read, for a run.
+    Read(OwnRead),
+    /// A client's write that the near half has answered.
+    Write(Part),
 }
 
 /// All of a connection. There cannot be more than ids, of 16 bits.
 #[derive(Debug, Default)]
 pub struct Multiplex {
     clients: BTreeMap<u16, Request>,
-    own: BTreeMap<u16, OwnRead>,
+    own: BTreeMap<u16, Own>,
     recent: VecDeque<u16>,
     next: u16,
     changes: usize,
@@ -64,8 +86,15 @@ impl Multiplex {
         Some(request)
     }
 
-    /// An id for a read of ours, if one is free.
-    pub fn take_id(&mut self, read: OwnRead) -> Option<u16> {
+    /// An id for a request of ours, if one is free.
+    pub fn take_id(&mut self, request: Own) -> Option<u16> {
+        let free = self.free_id()?;
+        self.own.insert(free, request);
+        Some(free)
+    }
+
+    /// An id that nobody uses and that is not used again soon.
+    pub fn free_id(&mut self) -> Option<u16> {
         let free = (0..=u16::MAX).find_map(|step| {
             // From the top: clients begin at the bottom.
             let id = MULTIPLEX_NONE.wrapping_sub(self.next.wrapping_add(step));
@@ -77,12 +106,11 @@ impl Multiplex {
             (!is_taken).then_some(id)
         })?;
         self.next = MULTIPLEX_NONE.wrapping_sub(free).wrapping_add(1);
-        self.own.insert(free, read);
         Some(free)
     }
 
-    /// A read of ours is answered.
-    pub fn take_own(&mut self, id: u16) -> Option<OwnRead> {
+    /// A request of ours is answered.
+    pub fn take_own(&mut self, id: u16) -> Option<Own> {
         self.own.remove(&id)
     }
 
@@ -107,6 +135,7 @@ impl Multiplex {
     /// Whether something is at the server that may change files.
     #[must_use]
     pub fn has_changes(&self) -> bool {
-        self.changes > 0
+        let is_write = |own: &Own| matches!(own, Own::Write(_));
+        self.changes > 0 || self.own.values().any(is_write)
     }
 }

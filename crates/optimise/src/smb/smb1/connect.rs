@@ -6,6 +6,8 @@ use super::header::{Block, chain_end, emit_block};
 
 /// The dialect of Windows NT and everything after it.
 pub const NT_LM: &[u8] = b"NT LM 0.12";
+/// The same, as Samba calls it where it is offered first.
+pub const NT_LANMAN: &[u8] = b"NT LANMAN 1.0";
 /// NEGOTIATE_SECURITY_SIGNATURES_REQUIRED.
 pub const SIGNATURES_REQUIRED: u8 = 8;
 /// CAP_LARGE_FILES: offsets of 64 bits.

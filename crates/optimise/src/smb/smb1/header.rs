@@ -36,6 +36,8 @@ pub const READ_ANDX: u8 = 0x2e;
 pub const WRITE_ANDX: u8 = 0x2f;
 /// SMB_COM_TRANSACTION2.
 pub const TRANSACTION2: u8 = 0x32;
+/// SMB_COM_TREE_DISCONNECT.
+pub const TREE_DISCONNECT: u8 = 0x71;
 /// SMB_COM_NEGOTIATE.
 pub const NEGOTIATE: u8 = 0x72;
 /// SMB_COM_SESSION_SETUP_ANDX.

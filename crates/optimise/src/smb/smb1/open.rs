@@ -184,6 +184,29 @@ impl CloseRequest {
     }
 }
 
+/// MS-CIFS 2.2.4.6.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlushRequest {
+    /// Which file; all ones: all of them.
+    pub file: u16,
+}
+
+impl FlushRequest {
+    /// Reads the command.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(block: &Block<'_>) -> Result<Self, WireError> {
+        let file = block.reader(&[1])?.u16()?;
+        Ok(Self { file })
+    }
+
+    /// Appends the command.
+    pub fn emit(&self, message: &mut Vec<u8>) {
+        emit_block(&self.file.to_le_bytes(), &[], message);
+    }
+}
+
 /// MS-CIFS 2.2.4.32.1: byte-range locks of a client, an oplock break of a server, its acknowledgment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockingRequest {
