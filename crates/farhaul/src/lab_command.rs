@@ -48,6 +48,12 @@ enum LabVerb {
     Tunnel(crate::tunnel_command::TunnelCommand),
     /// Measure what reduction does to a disk image fetched by HTTP, FTP and CIFS.
     Reduce(crate::fetches_command::FetchesCommand),
+    /// Run a plan: real clients and servers over many links, without and with gateways.
+    #[command(after_help = "example: farhaul lab run plans/quick.toml\n         \
+                            farhaul lab report out/quick.json -o report.html")]
+    Run(crate::study_command::Run),
+    /// Show documents of measurements as one page of tables and charts.
+    Report(crate::study_command::Report),
     /// Remove what crashed runs left behind.
     Sweep,
 }
@@ -151,6 +157,8 @@ impl LabCommand {
             LabVerb::Probe(command) => command.run(program()?, stop_on_signal()?),
             LabVerb::Tunnel(command) => command.run(program()?, stop_on_signal()?),
             LabVerb::Reduce(command) => command.run(program()?, stop_on_signal()?),
+            LabVerb::Run(command) => command.run(program()?, stop_on_signal()?),
+            LabVerb::Report(command) => command.run(),
             LabVerb::Sweep => sweep(),
         }
     }

@@ -31,6 +31,7 @@ mod reload_command;
 mod reset_command;
 mod sim_command;
 mod status_command;
+mod study_command;
 mod table;
 mod top_command;
 mod tunnel_command;

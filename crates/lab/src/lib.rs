@@ -6,11 +6,13 @@
 //! them, [`gateways`] adds the pair. [`emulate`] is the link itself, on real
 //! packets; [`calibrate`] measures it, with processors kept [`awake`]. [`demo`] is the first use of all of it,
 //! [`live`] the tunnel beside the kernel's own controllers, [`fetches`] what reduction
-//! does to a disk image; [`probe`] is the circuit tester.
+//! does to a disk image; [`probe`] is the circuit tester. [`study`] runs the cells of a [`plan`] with real clients, among
+//! them [`lockstep`], and reads what they took from captures; [`report`] shows it beside what others have published.
 //! Results are a [`measurement`] for programs and a [`table`] for people.
 
 pub mod awake;
 pub mod calibrate;
+mod capture;
 pub mod demo;
 pub mod deployment;
 pub mod emulate;
@@ -19,11 +21,15 @@ pub mod fetches;
 pub mod gateways;
 mod iperf;
 pub mod live;
+pub mod lockstep;
 pub mod measurement;
 pub mod netns;
+pub mod plan;
 pub mod probe;
 pub mod process;
+pub mod report;
 pub mod sandbox;
+pub mod study;
 pub mod table;
 pub mod topology;
 

@@ -210,6 +210,24 @@ impl Chart {
         );
     }
 
+    /// A dashed line of a group's colour: somebody else's.
+    pub fn dashed(&mut self, group: usize, points: &[(f64, f64)]) {
+        let (places, colour) = (self.points(points.iter().copied()), colour(group));
+        let _ = writeln!(
+            self.body,
+            "<polyline points=\"{places}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.3\" stroke-dasharray=\"6 4\"/>"
+        );
+    }
+
+    /// A dotted dark line: what nothing can be above.
+    pub fn bound(&mut self, points: &[(f64, f64)]) {
+        let places = self.points(points.iter().copied());
+        let _ = writeln!(
+            self.body,
+            "<polyline points=\"{places}\" fill=\"none\" stroke=\"#222\" stroke-width=\"1.3\" stroke-dasharray=\"1.5 3\"/>"
+        );
+    }
+
     /// Everything between a lower and an upper line: place, lower, upper.
     pub fn band(&mut self, group: usize, points: &[(f64, f64, f64)]) {
         let lower = points.iter().map(|(x, low, _)| (*x, *low));

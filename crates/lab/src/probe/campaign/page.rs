@@ -9,7 +9,8 @@ use super::text::{cells, facts, heads, sizes};
 use super::{way_name, window_name};
 use crate::probe::tcp_test::Direction;
 
-const STYLE: &str = "\
+/// How pages of results look; on paper, too.
+pub(crate) const STYLE: &str = "\
 body{font:16px/1.45 sans-serif;color:#111;background:#fff;max-width:66rem;margin:0 auto;padding:1rem}
 h1{font-size:1.5rem}h2{font-size:1.2rem;margin:1.6rem 0 .4rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem}
@@ -305,7 +306,7 @@ impl Charts<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::summary::Summary;
     use super::super::tests::{good, start};
     use super::super::{Line, Start};
@@ -333,7 +334,7 @@ mod tests {
     }
 
     /// Every element that is opened is closed, in order.
-    fn is_balanced(page: &str) -> Result<(), String> {
+    pub(crate) fn is_balanced(page: &str) -> Result<(), String> {
         let mut open: Vec<String> = Vec::new();
         for piece in page.split('<').skip(1) {
             let (tag, _) = piece

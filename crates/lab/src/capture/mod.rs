@@ -1,0 +1,169 @@
+//! Captures at the client's side, as from a switch's span port, and on the WAN, and what they tell of a copy.
+
+mod crossed;
+mod message;
+mod pcap;
+mod segment;
+mod stream;
+mod transfer;
+
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::deployment::Lab;
+use crate::error::{During, LabError};
+use crate::topology::{LAN, Side, WAN};
+
+pub(crate) use crossed::{Crossed, Speakers, crossed};
+#[cfg(test)]
+pub(crate) use transfer::Transfer;
+pub(crate) use transfer::{Shown, Span, shown};
+
+const START_PATIENCE: Duration = Duration::from_secs(10);
+const END_PATIENCE: Duration = Duration::from_secs(10);
+/// What was sent last has been seen by then, and is written.
+const SETTLE: Duration = Duration::from_millis(400);
+/// tcpdump's buffer in KiB: at 150 Mbit/s more than a second.
+const BUFFER_KIB: &str = "32768";
+
+/// Where a capture is taken; both at the client's gateway, which has nothing else to do with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Towards the client, whole frames.
+    Client,
+    /// Towards the link, headers.
+    Wan,
+}
+
+impl Place {
+    const BOTH: [Self; 2] = [Self::Client, Self::Wan];
+
+    fn role(self) -> &'static str {
+        match self {
+            Self::Client => "capture-client",
+            Self::Wan => "capture-wan",
+        }
+    }
+
+    fn interface(self) -> &'static str {
+        match self {
+            Self::Client => LAN,
+            Self::Wan => WAN,
+        }
+    }
+
+    fn kept_bytes(self) -> &'static str {
+        match self {
+            Self::Client => "262144",
+            Self::Wan => "96",
+        }
+    }
+}
+
+/// Captures that run.
+#[derive(Debug)]
+pub(crate) struct Captures {
+    files: [PathBuf; 2],
+}
+
+/// What they have seen.
+#[derive(Debug)]
+pub(crate) struct Captured {
+    /// The file of the client's side.
+    pub(crate) client: Vec<u8>,
+    /// That of the WAN.
+    pub(crate) wan: Vec<u8>,
+    /// Frames that the kernel had no room for.
+    pub(crate) missed: u64,
+}
+
+impl Captures {
+    /// Starts both and waits until they see packets.
+    pub(crate) fn start(lab: &mut Lab) -> Result<Self, LabError> {
+        let file = |lab: &Lab, place: Place| {
+            let name = format!("{}.pcap", place.role());
+            lab.sandbox().folder().join(name)
+        };
+        for place in Place::BOTH {
+            let path = file(lab, place);
+            start_one(lab, place, &path.to_string_lossy())?;
+        }
+        Ok(Self {
+            files: Place::BOTH.map(|place| file(lab, place)),
+        })
+    }
+
+    /// Ends them and reads what they have written; their files are removed.
+    pub(crate) fn finish(self, lab: &mut Lab) -> Result<Captured, LabError> {
+        sleep(SETTLE);
+        let mut missed = 0;
+        for place in Place::BOTH {
+            lab.sandbox_mut().stop(place.role(), END_PATIENCE)?;
+            missed += dropped(&log(lab, place));
+        }
+        let read = |path: &PathBuf| {
+            let bytes = std::fs::read(path).during(|| format!("reading {}", path.display()))?;
+            std::fs::remove_file(path).during(|| format!("removing {}", path.display()))?;
+            Ok::<_, LabError>(bytes)
+        };
+        let [client, wan] = &self.files;
+        Ok(Captured {
+            client: read(client)?,
+            wan: read(wan)?,
+            missed,
+        })
+    }
+}
+
+fn log(lab: &Lab, place: Place) -> String {
+    std::fs::read_to_string(lab.sandbox().log_path(place.role())).unwrap_or_default()
+}
+
+fn start_one(lab: &mut Lab, place: Place, file: &str) -> Result<(), LabError> {
+    // One that was left running by a copy that failed.
+    lab.sandbox_mut().stop(place.role(), END_PATIENCE)?;
+    // The log of the one before says that it listens.
+    let _ = std::fs::remove_file(lab.sandbox().log_path(place.role()));
+    let namespace = lab.gateway(Side::A)?;
+    #[rustfmt::skip]
+    let words = [
+        "tcpdump", "-i", place.interface(), "-n", "-p", "-s", place.kept_bytes(), "-B", BUFFER_KIB, "-Z", "root",
+        "--immediate-mode", "--time-stamp-precision=nano", "-w", file,
+    ];
+    lab.sandbox_mut().start(place.role(), &namespace, &words)?;
+    let end = Instant::now() + START_PATIENCE;
+    while !log(lab, place).contains("listening on") {
+        if Instant::now() > end {
+            return Err(LabError::NotReady {
+                what: "tcpdump".to_owned(),
+                why: format!("nothing within {} s", START_PATIENCE.as_secs()),
+                log_tail: lab.sandbox().log_tail(place.role()),
+            });
+        }
+        sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// What tcpdump says at its end of frames it did not get.
+fn dropped(log: &str) -> u64 {
+    let counts = log
+        .lines()
+        .filter_map(|line| line.strip_suffix(" dropped by kernel"));
+    let numbers = counts.filter_map(|count| count.split_whitespace().next()?.parse::<u64>().ok());
+    numbers.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_frames_are_read_from_what_tcpdump_says() {
+        let log = "tcpdump: listening on lan0\n12 packets captured\n12 packets received by filter\n\
+                   7 packets dropped by kernel\n";
+        assert_eq!(dropped(log), 7);
+        assert_eq!(dropped("listening on lan0\n"), 0);
+    }
+}

@@ -1,0 +1,226 @@
+//! One cell of a plan: a link, a client, what it does, and what stands between.
+
+use super::circuit::Circuit;
+
+/// What stands between client and server. The letters are the study's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Config {
+    /// Nothing.
+    B,
+    /// The tunnel with compression and redundancy elimination; the protocol as it is.
+    T,
+    /// As T, and the protocol accelerated.
+    A,
+    /// The tunnel with error correction for everything; no reduction, the protocol as it is.
+    F,
+    /// As A, with error correction for everything.
+    AF,
+}
+
+impl Config {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::B, Self::T, Self::A, Self::F, Self::AF];
+
+    /// Its name in plans and results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::B => "B",
+            Self::T => "T",
+            Self::A => "A",
+            Self::F => "F",
+            Self::AF => "AF",
+        }
+    }
+
+    /// Whether gateways run.
+    pub fn has_gateways(self) -> bool {
+        self != Self::B
+    }
+
+    /// Whether the protocol is accelerated.
+    pub fn is_accelerated(self) -> bool {
+        matches!(self, Self::A | Self::AF)
+    }
+
+    /// What the gateways' configuration says besides the lab's own.
+    pub fn gateway_text(self) -> &'static str {
+        match self {
+            Self::B => "",
+            Self::T => {
+                "[store]\nmemory = '256 MiB'\n\
+                 [[rule]]\nmatch = { port = [139, 445] }\noptimise = 'opaque'\n"
+            }
+            Self::A => "[store]\nmemory = '256 MiB'\n",
+            Self::F => {
+                "[[rule]]\nmatch = { port = [139, 445] }\noptimise = 'opaque'\n\
+                 reduction = 'off'\ncompression = 'off'\nfec = 'on'\n"
+            }
+            Self::AF => {
+                "[store]\nmemory = '256 MiB'\n\
+                 [[rule]]\nmatch = { port = [139, 445] }\nfec = 'on'\n"
+            }
+        }
+    }
+}
+
+/// The program that reads and writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Client {
+    /// Ours, one request of 61,440 bytes under way, NT LM 0.12: as Windows XP did it.
+    LockstepSmb1,
+    /// Ours, the same over SMB 2.1.
+    LockstepSmb2,
+    /// Samba's smbget: one request under way, the newest dialect.
+    Smbget,
+    /// Samba's smbclient: large requests, many under way.
+    Smbclient,
+    /// The same, held to NT LM 0.12.
+    SmbclientSmb1,
+}
+
+impl Client {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::LockstepSmb1,
+        Self::LockstepSmb2,
+        Self::Smbget,
+        Self::Smbclient,
+        Self::SmbclientSmb1,
+    ];
+
+    /// Its name in plans and results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::LockstepSmb1 => "lockstep-smb1",
+            Self::LockstepSmb2 => "lockstep-smb2",
+            Self::Smbget => "smbget",
+            Self::Smbclient => "smbclient",
+            Self::SmbclientSmb1 => "smbclient-smb1",
+        }
+    }
+
+    /// Whether it waits for every block, so that its throughput is flat soon.
+    pub fn is_lockstep(self) -> bool {
+        !matches!(self, Self::Smbclient | Self::SmbclientSmb1)
+    }
+
+    /// Whether it can do that.
+    pub fn can(self, work: Work) -> bool {
+        match self {
+            Self::LockstepSmb1 | Self::LockstepSmb2 => matches!(work, Work::Read | Work::Write),
+            Self::Smbget => work == Work::Read,
+            Self::Smbclient | Self::SmbclientSmb1 => true,
+        }
+    }
+}
+
+/// What a client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// Copies a file from the server.
+    Read,
+    /// Copies a file to the server.
+    Write,
+    /// Copies a folder of small files from the server.
+    Folder,
+    /// Reads a document, writes it under another name, removes it and renames the new one.
+    Document,
+}
+
+impl Work {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Folder, Self::Document];
+
+    /// Its name in plans and results.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Folder => "folder",
+            Self::Document => "document",
+        }
+    }
+
+    /// Whether throughput is what counts; otherwise it is time.
+    pub fn is_throughput(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+}
+
+/// One cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// The link.
+    pub circuit: Circuit,
+    /// Who.
+    pub client: Client,
+    /// Does what.
+    pub work: Work,
+    /// With what between.
+    pub config: Config,
+    /// The client's receive buffer; `None` is the kernel's own, which grows.
+    pub receive_buffer_bytes: Option<u32>,
+    /// All that is copied.
+    pub size_bytes: u64,
+    /// In so many files.
+    pub files: u32,
+    /// An accelerated cell must reach this share of the limit.
+    pub least_of_limit: Option<f64>,
+    /// And this multiple of the same cell without gateways.
+    pub least_of_direct: Option<f64>,
+}
+
+impl Cell {
+    /// Everything but what stands between: cells of one scenario are held against each other.
+    pub fn scenario(&self) -> String {
+        let mut name = format!(
+            "{} {} {}",
+            self.circuit.name(),
+            self.client.word(),
+            self.work.word()
+        );
+        if let Some(bytes) = self.receive_buffer_bytes {
+            name += &format!(" rcvbuf {bytes}");
+        }
+        name
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.scenario(), self.config.word())
+    }
+
+    /// About how long its client takes, for who waits.
+    pub fn expected_s(&self) -> f64 {
+        /// Round trips for a block and a window that is smaller than it.
+        const TRIPS: f64 = 2.0;
+        let least_s = self.circuit.least_s(self.size_bytes);
+        let waits = match self.work {
+            _ if self.config.is_accelerated() => 0.0,
+            Work::Folder => 5.0 * f64::from(self.files),
+            _ if self.client.is_lockstep() => TRIPS * self.size_bytes as f64 / 61_440.0,
+            _ => 0.0,
+        };
+        least_s + waits * self.circuit.rtt_s()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_different_and_no_config_but_b_is_without_gateways() {
+        let words: std::collections::BTreeSet<_> = Config::ALL
+            .map(Config::word)
+            .into_iter()
+            .chain(Client::ALL.map(Client::word))
+            .chain(Work::ALL.map(Work::word))
+            .collect();
+        assert_eq!(words.len(), 14);
+        for config in Config::ALL {
+            assert_eq!(config.has_gateways(), config != Config::B);
+            assert!(config.gateway_text().parse::<toml::Table>().is_ok());
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Plans that are right, and what is said of those that are not.
+
+use super::*;
+
+const PLAN: &str = r#"name = "study"
+about = "two rates"
+seed = 7
+flat_after_s = 30
+
+[[cells]]
+rate = ["1.544mbit"]
+delay = ["0ms", "250ms"]
+client = ["lockstep-smb1", "smbget"]
+config = ["B", "T", "A"]
+size = "10 MiB"
+least_of_limit = 0.97
+
+[[cells]]
+rate = ["51.84mbit"]
+delay = ["0ms"]
+loss = ["0.1%", "10%"]
+client = ["lockstep-smb2"]
+work = ["write"]
+config = ["A"]
+receive_buffer = ["17520 B", "auto"]
+size = "100 MB"
+"#;
+
+#[test]
+fn every_combination_is_a_cell_in_its_order() {
+    let plan = Plan::parse("p.toml", PLAN).unwrap();
+    assert_eq!(
+        (plan.name.as_str(), plan.seed, plan.repeat),
+        ("study", 7, 1)
+    );
+    assert_eq!((plan.cell_s, plan.flat_after_s), (600, Some(30)));
+    assert_eq!(plan.cells.len(), 12 + 4);
+    let names: Vec<_> = plan.cells.iter().map(Cell::name).collect();
+    assert_eq!(names[0], "1.544M/0ms lockstep-smb1 read B");
+    assert_eq!(names[4], "1.544M/0ms smbget read T");
+    assert_eq!(names[11], "1.544M/250ms smbget read A");
+    assert_eq!(
+        names[12],
+        "51.84M/0ms/0.1% lockstep-smb2 write rcvbuf 17520 A"
+    );
+    assert_eq!(names[15], "51.84M/0ms/10% lockstep-smb2 write A");
+    assert_eq!(plan.cells[0].size_bytes, 10 << 20);
+    assert_eq!(plan.cells[15].size_bytes, 100_000_000);
+    assert_eq!(plan.cells[0].least_of_limit, Some(0.97));
+    assert_eq!(plan.text, PLAN);
+}
+
+#[test]
+fn a_mistake_is_shown_with_file_line_and_key() {
+    for (right, wrong, expected) in [
+        (
+            "name = \"study\"",
+            "name = \"../x\"",
+            "p.toml, line 1: name: ",
+        ),
+        (
+            "\"1.544mbit\"",
+            "\"5 parsecs\"",
+            "p.toml, line 7: cells.rate: ",
+        ),
+        ("\"250ms\"", "\"250\"", "p.toml, line 8: cells.delay: "),
+        (
+            "\"smbget\"",
+            "\"netcat\"",
+            "p.toml, line 9: cells.client: `netcat` is none of ",
+        ),
+        ("\"T\", ", "\"X\", ", "p.toml, line 10: cells.config: "),
+        (
+            "\"10 MiB\"",
+            "\"10 apples\"",
+            "p.toml, line 11: cells.size: ",
+        ),
+        ("0.97", "-1.0", "p.toml, line 12: cells.least_of_limit: "),
+        (
+            "\"0.1%\", \"10%\"",
+            "",
+            "p.toml, line 17: cells.loss: the list is empty",
+        ),
+        (
+            "\"write\"",
+            "\"folder\"",
+            "cells.client: lockstep-smb2 cannot folder",
+        ),
+        ("17520 B", "5 B", "p.toml, line 21: cells.receive_buffer: "),
+        (
+            "\"lockstep-smb1\", \"smbget\"",
+            "\"smbget\", \"smbget\"",
+            "is there twice",
+        ),
+    ] {
+        let text = PLAN.replacen(right, wrong, 1);
+        assert_ne!(text, PLAN, "{right}");
+        let error = Plan::parse("p.toml", &text).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn what_is_no_plan_is_shown_with_its_line() {
+    for (text, line) in [
+        ("name = \"x\"\ncolour = \"red\"\ncells = []", "line 2"),
+        ("name = \"x\"\ncells = [", "line 2"),
+        ("name = \"x\"\nrepeat = \"often\"\ncells = []", "line 2"),
+    ] {
+        let error = Plan::parse("p.toml", text).unwrap_err().to_string();
+        assert!(
+            error.starts_with("p.toml: ") && error.contains(line),
+            "{error}"
+        );
+    }
+    let empty = Plan::parse("p.toml", "name = \"x\"\ncells = []").unwrap_err();
+    assert!(empty.to_string().contains("there is none"), "{empty}");
+}
+
+#[test]
+fn the_plans_of_the_repository_are_right() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
+    for (name, cells) in [
+        ("quick", 3),
+        ("wx2006-cifs", 48),
+        ("wx2006-cifs-more", 36),
+        ("wx2006-cifs-loss", 60),
+        ("smb-modern", 54),
+    ] {
+        let plan = Plan::load(&folder.join(format!("{name}.toml"))).unwrap();
+        assert_eq!((plan.name.as_str(), plan.cells.len()), (name, cells));
+        assert!(!plan.about.is_empty());
+    }
+}

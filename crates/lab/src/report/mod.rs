@@ -1,0 +1,195 @@
+//! `farhaul lab report`: documents of measurements as one HTML page that needs nothing else: no script, no font, no
+//! picture from anywhere. It prints, and fits a phone.
+//!
+//! Made from the documents alone, so anybody can make it again. Throughput of a plan's cells is shown as the study of 2006
+//! did, beside its figures and beside the physical limit; every row of every document stands in a table at the end.
+
+mod figure;
+mod group;
+mod paper;
+mod tables;
+
+use std::fmt::Write as _;
+
+use crate::measurement::{Machine, Measurement};
+use crate::probe::campaign::chart::{Chart, escaped, mark};
+use crate::probe::campaign::page::STYLE;
+
+use group::{Group, groups};
+use paper::Printed;
+
+const MORE_STYLE: &str = "\
+pre{overflow-x:auto;background:#f4f4f4;padding:.5rem;font-size:.8rem}
+td.words{white-space:normal;min-width:14rem;text-align:left}th{vertical-align:bottom}
+@media print{details{display:none}h2{break-before:auto}td.words{min-width:8rem}}
+";
+
+/// The page.
+pub fn page(documents: &[Measurement]) -> String {
+    let names: Vec<_> = documents
+        .iter()
+        .map(|document| escaped(&document.name))
+        .collect();
+    let title = names.join(", ");
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>\n{STYLE}{MORE_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+    );
+    let printed = paper::printed();
+    for document in documents {
+        page += &head(document);
+        for group in groups(&document.rows) {
+            page += &section(&group, &printed);
+        }
+        page += "<h2>Every row</h2>\n";
+        page += &tables::of_rows(&document.rows);
+    }
+    page + &foot()
+}
+
+/// What was run, on what, from which sources.
+fn head(document: &Measurement) -> String {
+    let rows = document.rows.len();
+    let failed = document
+        .rows
+        .iter()
+        .filter(|row| row.ok == Some(false))
+        .count();
+    let asked = document.rows.iter().filter(|row| row.ok.is_some()).count();
+    let commit = document.commit.as_deref().unwrap_or("unknown");
+    format!(
+        "<h2>{}</h2>\n<p>{} · commit {} · seed {} · {}</p>\n<p>{rows} rows; {asked} have something to reach, {failed} of them do not.</p>\n<details><summary>The plan</summary><pre>{}</pre></details>\n",
+        escaped(&document.name),
+        escaped(&document.date),
+        escaped(commit),
+        document.seed,
+        escaped(&machine(&document.machine)),
+        escaped(&document.plan)
+    )
+}
+
+fn machine(machine: &Machine) -> String {
+    let mut words: Vec<String> = Vec::new();
+    words.extend(machine.cores.map(|cores| format!("{cores} cores")));
+    words.extend(machine.processor.clone());
+    words.extend(
+        machine
+            .memory_bytes
+            .map(|bytes| format!("{:.0} GiB", bytes as f64 / f64::from(1 << 30))),
+    );
+    words.extend(machine.system.clone());
+    words.extend(
+        machine
+            .kernel
+            .as_ref()
+            .map(|kernel| format!("Linux {kernel}")),
+    );
+    words.join(", ")
+}
+
+fn section(group: &Group<'_>, printed: &[Printed]) -> String {
+    let has_study = group
+        .configs()
+        .iter()
+        .any(|config| !figure::study(group, config, printed).is_empty());
+    let mut text = format!("<h2>{}, KiB/s</h2>\n", escaped(&group.title()));
+    text += &tables::of_group(group, printed);
+    text += &tables::turning_points(group, printed);
+    if group.points.len() < 2 {
+        return text;
+    }
+    text += "<div class=\"charts\">\n";
+    let key = key(group, has_study);
+    text += &drawn("Throughput", &figure::throughput(group, printed), &key);
+    if let Some(chart) = figure::times(group, printed) {
+        text += &drawn("Times the baseline of the same link", &chart, &key);
+    }
+    text + "</div>\n"
+}
+
+fn drawn(title: &str, chart: &Chart, key: &str) -> String {
+    let svg = chart.to_svg();
+    format!("<figure><figcaption>{title}</figcaption>\n{svg}{key}</figure>\n")
+}
+
+fn key(group: &Group<'_>, has_study: bool) -> String {
+    let mut text = String::from("<p class=\"key\">");
+    for config in group.configs() {
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "<span><svg viewBox=\"0 0 12 12\" aria-hidden=\"true\">{}</svg> {}</span>",
+            mark(figure::number(config), 6.0, 6.0, 5.0),
+            tables::config_words(config)
+        );
+    }
+    if has_study {
+        text += "<span>dashed: the study</span>";
+    }
+    text + "<span>dotted: limit</span></p>\n"
+}
+
+fn foot() -> String {
+    format!(
+        "<footer><p>{}</p><p>KiB are 1024 bytes. The limit is bytes / (least round trip + bytes / payload rate), 1448 bytes of payload in a frame of 1514. Benefit is in percent of B on the same link. The study: D.-J. van Helmond, M. Smeets, <i>Benefits and tradeoffs of application-specific WAN acceleration in different bandwidth, latency and loss scenarios</i>, University of Amsterdam, 2006, tables 10, 11 and 16 (Windows XP and Server 2003, a pair of Juniper WX).</p></footer>\n</body>\n</html>\n",
+        tables::FLAGS
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measurement::{Op, Row};
+    use crate::probe::campaign::page::tests::is_balanced;
+    use serde_json::json;
+
+    fn document() -> Measurement {
+        let mut document = Measurement::new("wx<2006>", "name = \"<x>\"", 7);
+        for (delay_ms, direct, ours) in [(0.0, 4000.0, 4100.0), (250.0, 55.0, 5600.0)] {
+            for (config, value) in [("B", direct), ("A", ours)] {
+                let scenario = format!("51.84M/{delay_ms}ms smbget read");
+                let row = Row::of(&scenario, config, "throughput", "KiB/s", value)
+                    .limit(5878.0)
+                    .target(Op::AtLeast, 5500.0)
+                    .detail("rate_mbit", 51.84)
+                    .detail("delay_ms", delay_ms)
+                    .detail("jitter_ms", 0.0)
+                    .detail("loss", 0.0)
+                    .detail("client", "smbget")
+                    .detail("work", "read")
+                    .detail("receive_buffer_bytes", json!(null))
+                    .detail("ended", "flat")
+                    .detail("bytes", 5_242_880);
+                document.rows.push(row);
+            }
+        }
+        document
+            .rows
+            .push(Row::failed("s", "A", "time", "s", "it <broke>"));
+        document
+    }
+
+    #[test]
+    fn a_page_stands_alone_and_has_ours_beside_the_studys_and_the_limit() {
+        let page = page(&[document(), Measurement::new("empty", "", 1)]);
+        assert_eq!(is_balanced(&page), Ok(()));
+        assert_eq!(page.matches("<figure>").count(), 2);
+        for foreign in [
+            "<script", "NaN", "inf,", "url(", "src=", "href=", "<x>", "<broke>",
+        ] {
+            assert!(!page.contains(foreign), "{foreign}");
+        }
+        for expected in [
+            "55.0 *",
+            "+10081.8 %",
+            "617.8 %",
+            "4294.6",
+            "ended when flat, after 5.0 MiB",
+            "A: at every one measured; in the study from 21 ms on",
+            "it &lt;broke&gt;",
+        ] {
+            assert!(page.contains(expected), "{expected} is not in {page}");
+        }
+        let outside = page.replace("http://www.w3.org/2000/svg", "");
+        assert!(!outside.contains("http"), "it needs something else");
+    }
+}

@@ -1,0 +1,423 @@
+//! One copy by a cell's client: fresh files, started, watched and compared.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use super::flat::Flat;
+use super::judge::Ended;
+use crate::demo::files::Offered;
+use crate::demo::progress::Progress;
+use crate::demo::servers::{Folders, SHARE, SMB_PORT, make_folder};
+use crate::deployment::Lab;
+use crate::error::{During, LabError};
+use crate::lockstep::{self, Dialect, LockstepError, Remote};
+use crate::plan::{Cell, Client, Plan, Work};
+use crate::topology::SERVER;
+
+/// How often a client is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often it is looked how much has moved.
+const WATCH: Duration = Duration::from_millis(100);
+/// What is compared at once.
+const PIECE_BYTES: usize = 1 << 20;
+/// What Windows XP asks for at once; smbget can be told.
+const BLOCK: &str = "61440";
+
+/// Files of one copy. Each has a name and a content of its own.
+#[derive(Debug)]
+pub(super) struct Files {
+    work: Work,
+    name: String,
+    /// What there is to copy, at its source.
+    sources: Vec<Offered>,
+    /// Where copies are to be.
+    target: PathBuf,
+}
+
+impl Files {
+    /// Makes them.
+    pub(super) fn make(cell: &Cell, folders: &Folders, number: usize) -> Result<Self, LabError> {
+        let name = format!("f{number:05}");
+        let offered = &folders.offered;
+        let fetched = &folders.fetched;
+        let bytes = cell.size_bytes;
+        let (sources, target) = match cell.work {
+            Work::Read => (
+                vec![Offered::new(offered, &name, bytes)?],
+                fetched.join(&name),
+            ),
+            Work::Write => (
+                vec![Offered::new(fetched, &name, bytes)?],
+                offered.join(&name),
+            ),
+            Work::Document => {
+                let saved = offered.join(format!("{name}.doc"));
+                (
+                    vec![Offered::new(offered, &format!("{name}.doc"), bytes)?],
+                    saved,
+                )
+            }
+            Work::Folder => {
+                let source = offered.join(&name);
+                let target = fetched.join(&name);
+                make_folder(&source)?;
+                make_folder(&target)?;
+                let each = bytes / u64::from(cell.files);
+                let sources = (0..cell.files)
+                    .map(|at| Offered::new(&source, &format!("{at:05}.bin"), each))
+                    .collect::<Result<Vec<_>, _>>()?;
+                (sources, target)
+            }
+        };
+        Ok(Self {
+            work: cell.work,
+            name,
+            sources,
+            target,
+        })
+    }
+
+    /// Whether what was copied is what there was, as far as it was copied.
+    pub(super) fn is_equal(&self, is_whole: bool) -> bool {
+        let copy = |source: &Offered| match self.work {
+            Work::Folder => self.target.join(&source.name),
+            _ => self.target.clone(),
+        };
+        match (self.work, is_whole) {
+            // Its source is gone: the copy has taken its place.
+            (Work::Document, false) => true,
+            (_, true) => self
+                .sources
+                .iter()
+                .all(|source| source.is_equal(&copy(source))),
+            (_, false) => self
+                .sources
+                .iter()
+                .all(|source| is_beginning(&copy(source), &source.path).unwrap_or(false)),
+        }
+    }
+
+    /// SHA-256 of the first of them, for the record.
+    pub(super) fn sha256(&self) -> String {
+        let bytes = self.sources.first().map_or([0; 32], |source| source.sha256);
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Removes them all.
+    pub(super) fn remove(&self, folders: &Folders) {
+        for folder in [&folders.offered, &folders.fetched] {
+            let Ok(entries) = fs::read_dir(folder) else {
+                continue;
+            };
+            let paths = entries.flatten().map(|entry| entry.path());
+            let is_ours = |path: &PathBuf| {
+                path.file_stem().and_then(|stem| stem.to_str()) == Some(self.name.as_str())
+            };
+            for path in paths.filter(is_ours) {
+                // What stays takes room and harms nobody: no name is used twice.
+                let _ = match path.is_dir() {
+                    true => fs::remove_dir_all(&path),
+                    false => fs::remove_file(&path),
+                };
+            }
+        }
+    }
+}
+
+/// Whether a file, all of it, is how another begins. One that is not there is.
+fn is_beginning(part: &Path, whole: &Path) -> io::Result<bool> {
+    let part = match File::open(part) {
+        Ok(part) => part,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let mut part = BufReader::with_capacity(PIECE_BYTES, part);
+    let mut whole = BufReader::with_capacity(PIECE_BYTES, File::open(whole)?);
+    let mut pieces = [vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]];
+    loop {
+        let [first, second] = &mut pieces;
+        let read = part.read(first)?;
+        if read == 0 {
+            return Ok(true);
+        }
+        let (first, second) = (&first[..read], &mut second[..read]);
+        match whole.read_exact(second) {
+            Ok(()) if first == second => {}
+            _ => return Ok(false),
+        }
+    }
+}
+
+/// A client that runs.
+enum Running {
+    Program(Child, PathBuf),
+    Own(
+        JoinHandle<Result<Result<u64, LockstepError>, LabError>>,
+        Arc<AtomicBool>,
+    ),
+}
+
+/// How a cell's copy is to be run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Copying<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) folders: &'a Folders,
+    pub(super) plan: &'a Plan,
+    pub(super) cell: &'a Cell,
+    pub(super) files: &'a Files,
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Copying<'_> {
+    /// Runs the client to its end, or to where it is known how it goes on.
+    pub(super) fn run(self, progress: &mut Progress) -> Result<Ended, LabError> {
+        let start = Instant::now();
+        let mut running = self.start()?;
+        let mut flat = self.flat();
+        let before = self.moved()?;
+        let mut next_watch = start + WATCH;
+        loop {
+            if let Some(ended) = running.ended()? {
+                return match self.stop.load(Ordering::Relaxed) {
+                    true => Err(LabError::Interrupted),
+                    false => Ok(ended),
+                };
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                running.cut()?;
+                return Err(LabError::Interrupted);
+            }
+            if start.elapsed().as_secs() >= self.plan.cell_s {
+                running.cut()?;
+                return Ok(Ended::Late);
+            }
+            if Instant::now() >= next_watch {
+                next_watch += WATCH;
+                let moved = self.moved()?.saturating_sub(before);
+                // Nearly 5 % of what moves is headers; the last percent is for the end.
+                progress.at((moved as f64 / 1.05 / self.cell.size_bytes as f64).min(0.99));
+                let at_s = start.elapsed().as_secs_f64();
+                if flat
+                    .as_mut()
+                    .is_some_and(|flat| flat.is_reached(at_s, moved))
+                {
+                    running.cut()?;
+                    return Ok(Ended::Flat);
+                }
+            }
+            sleep(LOOK);
+        }
+    }
+
+    /// Only what waits for every block, and is not accelerated, goes on as it does.
+    fn flat(self) -> Option<Flat> {
+        let is_steady = self.cell.client.is_lockstep() && !self.cell.config.is_accelerated();
+        let after_s = self.plan.flat_after_s.filter(|_| is_steady)?;
+        Some(Flat::new(after_s as f64))
+    }
+
+    fn start(self) -> Result<Running, LabError> {
+        match self.cell.client {
+            Client::LockstepSmb1 => self.start_own(Dialect::Smb1),
+            Client::LockstepSmb2 => self.start_own(Dialect::Smb2),
+            Client::Smbget => self.start_program(self.smbget()?),
+            Client::Smbclient => self.start_program(self.smbclient(&[])?),
+            Client::SmbclientSmb1 => {
+                let only = ["-m", "NT1", "--option=client min protocol=NT1"];
+                self.start_program(self.smbclient(&only)?)
+            }
+        }
+    }
+
+    fn start_own(self, dialect: Dialect) -> Result<Running, LabError> {
+        let cut = Arc::new(AtomicBool::new(false));
+        let remote = Remote {
+            server: SocketAddr::from((SERVER, SMB_PORT)),
+            share: SHARE.to_owned(),
+            name: self.files.name.clone(),
+        };
+        let (work, flag) = (self.cell.work, Arc::clone(&cut));
+        let source = self.files.sources.first().map(|source| source.path.clone());
+        let (source, target) = (source.unwrap_or_default(), self.files.target.clone());
+        let thread = self.lab.client()?.spawn_within(move || match work {
+            Work::Write => lockstep::put(dialect, &remote, &source, &flag),
+            _ => lockstep::get(dialect, &remote, &target, &flag),
+        });
+        Ok(Running::Own(thread, cut))
+    }
+
+    fn start_program(self, mut command: Command) -> Result<Running, LabError> {
+        let log = self.lab.sandbox().folder().join("client.out");
+        let file = File::create(&log).during(|| format!("writing {}", log.display()))?;
+        let errors = file
+            .try_clone()
+            .during(|| format!("writing {}", log.display()))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(errors)
+            .spawn()
+            .during(|| "starting the client".to_owned())?;
+        Ok(Running::Program(child, log))
+    }
+
+    fn smbget(self) -> Result<Command, LabError> {
+        let mut command = self.lab.client()?.command("smbget");
+        command.env("SMB_CONF_PATH", &self.folders.smb_client_config);
+        command.args(["--guest", "--nonprompt", "--quiet", "--blocksize", BLOCK]);
+        command.arg("--outputfile").arg(&self.files.target);
+        command.arg(format!("smb://{SERVER}/{SHARE}/{}", self.files.name));
+        Ok(command)
+    }
+
+    fn smbclient(self, words: &[&str]) -> Result<Command, LabError> {
+        let mut command = self.lab.client()?.command("smbclient");
+        // By default it gives each answer 20 s, and it asks for megabytes at once.
+        let timeout = self.plan.cell_s.to_string();
+        command.arg(format!("//{SERVER}/{SHARE}"));
+        command.args(["-N", "-t", &timeout]).args(words).arg("-s");
+        command.arg(&self.folders.smb_client_config);
+        command.args(["-c", &self.script()]);
+        Ok(command)
+    }
+
+    fn script(self) -> String {
+        let name = &self.files.name;
+        let target = self.files.target.display();
+        let source = self.files.sources.first();
+        let source = source.map(|source| source.path.display().to_string());
+        match self.cell.work {
+            Work::Read => format!("get {name} {target}"),
+            Work::Write => format!("put {} {name}", source.unwrap_or_default()),
+            Work::Folder => {
+                format!("recurse ON; prompt OFF; cd {name}; lcd {target}; mget *")
+            }
+            Work::Document => {
+                let opened = self.folders.fetched.join(format!("{name}.doc"));
+                let opened = opened.display();
+                format!(
+                    "get {name}.doc {opened}; put {opened} {name}.tmp; del {name}.doc; rename {name}.tmp {name}.doc"
+                )
+            }
+        }
+    }
+
+    /// Bytes that have passed the client's interface, both ways.
+    fn moved(self) -> Result<u64, LabError> {
+        let read = || fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+        Ok(moved_bytes(&self.lab.client()?.within(read)?))
+    }
+}
+
+/// Received and sent bytes of `eth0` in `/proc/net/dev`: the first and the ninth counter.
+fn moved_bytes(shown: &str) -> u64 {
+    let mut lines = shown.lines();
+    let counters = lines.find_map(|line| line.trim_start().strip_prefix("eth0:"));
+    let numbers = counters.into_iter().flat_map(str::split_whitespace);
+    let numbers = numbers.step_by(8).take(2);
+    numbers
+        .filter_map(|number| number.parse::<u64>().ok())
+        .sum()
+}
+
+impl Running {
+    /// How it ended; `None` while it runs.
+    fn ended(&mut self) -> Result<Option<Ended>, LabError> {
+        match self {
+            Self::Program(child, log) => {
+                let status = child
+                    .try_wait()
+                    .during(|| "waiting for the client".to_owned())?;
+                Ok(status.map(|status| match status.success() {
+                    true => Ended::Whole,
+                    false => {
+                        Ended::Failed(format!("the client failed ({status}): {}", last_line(log)))
+                    }
+                }))
+            }
+            Self::Own(thread, _) if !thread.is_finished() => Ok(None),
+            Self::Own(thread, _) => {
+                // It is taken once; what is left in its place is never asked.
+                let done = std::mem::replace(thread, std::thread::spawn(|| Ok(Ok(0))));
+                let copied = done.join().unwrap_or_else(|_| {
+                    Err(LabError::Invalid {
+                        what: "the client".to_owned(),
+                        why: "it panicked".to_owned(),
+                    })
+                })?;
+                Ok(Some(match copied {
+                    Ok(_) => Ended::Whole,
+                    Err(error) => Ended::Failed(format!("the client failed: {error}")),
+                }))
+            }
+        }
+    }
+
+    /// Ends it early.
+    fn cut(self) -> Result<(), LabError> {
+        match self {
+            Self::Program(mut child, _) => child
+                .kill()
+                .and_then(|()| child.wait())
+                .map(drop)
+                .during(|| "ending the client".to_owned()),
+            Self::Own(thread, cut) => {
+                cut.store(true, Ordering::Relaxed);
+                // That it was stopped is what it says.
+                let _ = thread.join();
+                Ok(())
+            }
+        }
+    }
+}
+
+fn last_line(log: &Path) -> String {
+    let said = fs::read_to_string(log).unwrap_or_default();
+    let last = said.lines().rfind(|line| !line.trim().is_empty());
+    last.unwrap_or("it said nothing").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_directions_of_the_interface_count() {
+        let shown = "Inter-|   Receive\n face |bytes\n    lo:       9 1 0 0 0 0 0 0 9 1\n  \
+                     eth0: 1000 8 0 0 0 0 0 0 234 7 0\n";
+        assert_eq!(moved_bytes(shown), 1_234);
+        assert_eq!(moved_bytes(""), 0);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_short_is_a_beginning_and_nothing_else_is() {
+        let folder = std::env::temp_dir().join(format!("farhaul-copy-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = |name: &str, content: &[u8]| {
+            let path = folder.join(name);
+            fs::write(&path, content).unwrap();
+            path
+        };
+        let content: Vec<u8> = (0..PIECE_BYTES + 5_000)
+            .map(|at| (at % 251) as u8)
+            .collect();
+        let whole = file("whole", &content);
+        let parts = [
+            file("empty", b""),
+            file("short", &content[..PIECE_BYTES + 7]),
+            folder.join("absent"),
+            file("other", b"x"),
+            file("longer", &[content.as_slice(), b"x"].concat()),
+        ];
+        let found = parts.map(|part| is_beginning(&part, &whole).unwrap());
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, [true, true, true, false, false]);
+    }
+}

@@ -1,0 +1,328 @@
+//! `farhaul lab run`: the study of 2006 done again, and what came after it. Every cell of a plan is a link, a client, a
+//! work and a configuration; real clients copy fresh files from a real server, and what it took is read from a capture.
+//!
+//! One lab for each scenario; gateways with empty stores for each copy. A copy that was disturbed (foreign traffic, a
+//! late link) is done again. Every finished cell is written to the document at once, so a run that was stopped goes on.
+
+mod copy;
+mod flat;
+mod judge;
+mod rows;
+mod said;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::capture::{Captures, Speakers, crossed, shown};
+use crate::demo::progress::Progress;
+use crate::demo::servers::{Folders, SMB_PORT, start_files};
+use crate::deployment::{Lab, require_program};
+use crate::emulate::{ControlClient, LinkStats};
+use crate::error::LabError;
+use crate::gateways::GatewayOverrides;
+use crate::measurement::{Measurement, Row};
+use crate::plan::{Cell, Config, Plan};
+use crate::topology::{CLIENT, LabOptions, SERVER, Side};
+
+use copy::{Copying, Files};
+use judge::{Run, judge};
+pub use rows::OF_DIRECT;
+use rows::Sample;
+
+/// A copy that was disturbed is done again, so often in all.
+const ATTEMPTS_MAX: u32 = 3;
+/// What the share says besides: everybody may write, as the folder's owner, and the old dialect is spoken.
+const SHARE: &str = "read only = no\nforce user = root\n[global]\nserver min protocol = NT1\n";
+/// The kernel's own receive buffers.
+const GROWING_BUFFERS: &str = "4096 131072 6291456";
+
+/// How a plan is run.
+#[derive(Debug, Clone)]
+pub struct StudyOptions {
+    /// Name of its labs.
+    pub name: String,
+    /// The `farhaul` program.
+    pub program: PathBuf,
+    /// Only cells whose name contains this.
+    pub only: Option<String>,
+    /// Cells that the document has already are not run again.
+    pub resume: bool,
+    /// Where the document goes.
+    pub out: PathBuf,
+    /// Set from outside to end early.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Runs a plan and writes `OUT/PLAN.json` after every cell.
+pub fn run(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError> {
+    for (program, package) in [
+        ("tcpdump", "tcpdump"),
+        ("smbd", "samba"),
+        ("smbclient", "smbclient"),
+    ] {
+        require_program(program, package)?;
+    }
+    let only = options.only.as_deref().unwrap_or_default();
+    let picked: Vec<&Cell> = plan
+        .cells
+        .iter()
+        .filter(|cell| cell.name().contains(only))
+        .collect();
+    if picked.is_empty() {
+        return Err(LabError::Invalid {
+            what: format!("`{only}`"),
+            why: format!("no cell of {} has that in its name", plan.name),
+        });
+    }
+    let document = begin(plan, options)?;
+    let is_open = |cell: &&Cell| !rows::is_done(&document, cell);
+    let open: Vec<&Cell> = picked.into_iter().filter(is_open).collect();
+    let mut study = Study {
+        plan,
+        options,
+        progress: Progress::new(open.len() * plan.repeat as usize),
+        left_s: open.iter().map(|cell| expected_s(plan, cell)).sum(),
+        pace: 1.0,
+        copies: 0,
+        document,
+    };
+    for scenario in open.chunk_by(|one, other| one.scenario() == other.scenario()) {
+        study.scenario(scenario)?;
+    }
+    study.write()?;
+    Ok(study.document)
+}
+
+/// An empty document, or what is there already of the same plan.
+fn begin(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError> {
+    let fresh = Measurement::new(plan.name.clone(), plan.text.clone(), plan.seed);
+    let path = options.out.join(format!("{}.json", plan.name));
+    if !options.resume || !path.exists() {
+        return Ok(fresh);
+    }
+    let wrong = |why: String| LabError::Invalid {
+        what: path.display().to_string(),
+        why,
+    };
+    let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+    let kept: Measurement =
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    if kept.plan != plan.text {
+        return Err(wrong(
+            "it was made by another version of the plan: begin anew without --resume, or put the plan back".to_owned(),
+        ));
+    }
+    Ok(kept)
+}
+
+/// About how long a cell takes, gateways and files included.
+pub fn expected_s(plan: &Plan, cell: &Cell) -> f64 {
+    const AROUND_S: f64 = 4.0;
+    let most_s = plan.cell_s as f64;
+    let flat_s = match plan.flat_after_s {
+        Some(flat_s) if cell.client.is_lockstep() && !cell.config.is_accelerated() => flat_s as f64,
+        _ => most_s,
+    };
+    let copy_s = cell.expected_s().min(flat_s).min(most_s);
+    (copy_s + AROUND_S) * f64::from(plan.repeat)
+}
+
+struct Study<'a> {
+    plan: &'a Plan,
+    options: &'a StudyOptions,
+    progress: Progress,
+    /// Of the cells to come, as expected.
+    left_s: f64,
+    /// How much longer things take than expected.
+    pace: f64,
+    /// No file is used twice.
+    copies: usize,
+    document: Measurement,
+}
+
+impl Study<'_> {
+    /// Cells that share a link and a client.
+    fn scenario(&mut self, cells: &[&Cell]) -> Result<(), LabError> {
+        let Some(first) = cells.first() else {
+            return Ok(());
+        };
+        let mut options = LabOptions::new(&self.options.name, &self.options.program);
+        options.link = Some(first.circuit.words.clone());
+        options.seed = self.plan.seed;
+        options
+            .congestion_control
+            .clone_from(&self.plan.congestion_control);
+        let mut lab = Lab::up(&options)?;
+        lab.interrupt_by(Arc::clone(&self.options.stop));
+        let folders = start_files(&mut lab, SHARE)?;
+        let buffers = match first.receive_buffer_bytes {
+            Some(bytes) => format!("4096 {bytes} {bytes}"),
+            None => GROWING_BUFFERS.to_owned(),
+        };
+        lab.client()?.set(&[("ipv4/tcp_rmem", &buffers)])?;
+        for cell in cells {
+            let start = Instant::now();
+            let row = self.cell(&mut lab, &folders, cell)?;
+            rows::put(&mut self.document, row);
+            self.write()?;
+            self.count(cell, start.elapsed().as_secs_f64());
+        }
+        lab.down()
+    }
+
+    /// What was expected is held against what it took.
+    fn count(&mut self, cell: &Cell, took_s: f64) {
+        let expected_s = expected_s(self.plan, cell);
+        self.left_s = (self.left_s - expected_s).max(0.0);
+        self.pace = f64::midpoint(self.pace, (took_s / expected_s).clamp(0.2, 5.0));
+    }
+
+    fn write(&mut self) -> Result<(), LabError> {
+        rows::compare(&mut self.document, self.plan);
+        rows::sort(&mut self.document, self.plan);
+        self.document.write(&self.options.out).map(drop)
+    }
+
+    /// All samples of a cell. What goes wrong in them is its row; only an interruption ends the study.
+    fn cell(&mut self, lab: &mut Lab, folders: &Folders, cell: &Cell) -> Result<Row, LabError> {
+        let mut samples = Vec::new();
+        for _ in 0..self.plan.repeat {
+            match self.sample(lab, folders, cell) {
+                Ok(sample) => samples.push(sample),
+                // Ctrl-C ends other programs, too; what they then say is not the cause.
+                Err(_) if self.options.stop.load(Ordering::Relaxed) => {
+                    return Err(LabError::Interrupted);
+                }
+                Err(error) => {
+                    self.progress.end(&format!("failed: {error}"));
+                    return Ok(rows::failed(cell, error.to_string()));
+                }
+            }
+        }
+        let commit = self.document.commit.as_deref();
+        Ok(rows::row(cell, self.plan, commit, &samples))
+    }
+
+    fn sample(
+        &mut self,
+        lab: &mut Lab,
+        folders: &Folders,
+        cell: &Cell,
+    ) -> Result<Sample, LabError> {
+        let mut attempts = 1;
+        loop {
+            if self.options.stop.load(Ordering::Relaxed) {
+                return Err(LabError::Interrupted);
+            }
+            let left_min = (self.left_s * self.pace / 60.0).ceil();
+            self.progress
+                .begin(&format!("{} (all: {left_min} min)", cell.name()));
+            let sample = self.attempt(lab, folders, cell, attempts)?;
+            self.progress.end(&told(cell, &sample));
+            if sample.verdict.doubts.is_empty() || attempts == ATTEMPTS_MAX {
+                return Ok(sample);
+            }
+            attempts += 1;
+            self.progress.add_stage();
+        }
+    }
+
+    fn attempt(
+        &mut self,
+        lab: &mut Lab,
+        folders: &Folders,
+        cell: &Cell,
+        attempts: u32,
+    ) -> Result<Sample, LabError> {
+        gateways(lab, cell.config)?;
+        self.copies += 1;
+        let files = Files::make(cell, folders, self.copies)?;
+        link_stats(lab, true)?;
+        let captures = Captures::start(lab)?;
+        let copy = Copying {
+            lab,
+            folders,
+            plan: self.plan,
+            cell,
+            files: &files,
+            stop: &self.options.stop,
+        };
+        let ended = copy.run(&mut self.progress)?;
+        let captured = captures.finish(lab)?;
+        let stats = link_stats(lab, false)?;
+        let late_ns = stats
+            .forward
+            .lateness_max_ns
+            .max(stats.backward.lateness_max_ns);
+        let server = (SERVER, SMB_PORT);
+        let gateways = Side::BOTH.map(Side::wan_address);
+        let speakers = Speakers {
+            client: CLIENT,
+            server,
+            gateways,
+        };
+        let no_capture = || LabError::Invalid {
+            what: "what tcpdump has written".to_owned(),
+            why: "not a pcap file with nanoseconds".to_owned(),
+        };
+        let run = Run {
+            is_equal: files.is_equal(ended == judge::Ended::Whole),
+            ended,
+            shown: shown(&captured.client, CLIENT, server).ok_or_else(no_capture)?,
+            crossed: crossed(&captured.wan, speakers).ok_or_else(no_capture)?,
+            missed: captured.missed,
+            lateness_ms: late_ns as f64 / 1e6,
+        };
+        let sample = Sample {
+            verdict: judge(cell, &run),
+            run,
+            attempts,
+            sha256: files.sha256(),
+            said: match cell.config.has_gateways() {
+                true => said::of(lab),
+                false => serde_json::Value::Null,
+            },
+        };
+        files.remove(folders);
+        Ok(sample)
+    }
+}
+
+/// Ends the gateways that run and starts those of a configuration, which have seen nothing.
+fn gateways(lab: &mut Lab, config: Config) -> Result<(), LabError> {
+    lab.gateways_down()?;
+    match config.has_gateways() {
+        true => lab.gateways_up(&GatewayOverrides::both(config.gateway_text())?),
+        false => Ok(()),
+    }
+}
+
+/// The link's counters since they were last started anew.
+fn link_stats(lab: &Lab, is_new: bool) -> Result<LinkStats, LabError> {
+    let stats = ControlClient::connect(&lab.link_socket()).and_then(|mut link| link.stats(is_new));
+    stats.map_err(|error| LabError::Invalid {
+        what: "the link emulator".to_owned(),
+        why: error.to_string(),
+    })
+}
+
+/// A sample in a few words, for who watches.
+fn told(cell: &Cell, sample: &Sample) -> String {
+    let verdict = &sample.verdict;
+    let (_, unit) = rows::metric(cell);
+    let mut text = match (verdict.value, verdict.limit) {
+        (Some(value), Some(limit)) => format!("{value:.1} {unit} of {limit:.1}"),
+        _ => "no value".to_owned(),
+    };
+    match sample.run.ended {
+        judge::Ended::Flat => text += ", flat",
+        judge::Ended::Late => text += ", its time was up",
+        judge::Ended::Whole | judge::Ended::Failed(_) => {}
+    }
+    for trouble in verdict.faults.iter().chain(&verdict.doubts) {
+        text += &format!("; {trouble}");
+    }
+    text
+}
