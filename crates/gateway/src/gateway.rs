@@ -547,6 +547,7 @@ fn store_of(config: &Config, peer: &meaning::Peer) -> Arc<Store> {
     let disk = config.store.disk.as_ref().map(|disk| Disk {
         path: disk.path.join(folder_of(&peer.key)),
         size_bytes: disk.size_bytes / peers,
+        read_within: Disk::READ_WITHIN,
     });
     Store::with_disk(config.store.memory_bytes / peers, disk)
 }

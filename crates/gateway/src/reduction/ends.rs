@@ -29,8 +29,6 @@ const BATCH_BYTES_FIRST: usize = 64 << 10;
 const RATE_BYTES_S_ASSUMED: u64 = 10_000_000;
 /// Weight of a batch in the share that is left of a flow's bytes.
 const SHARE_NEWS: f64 = 0.25;
-/// Bytes that may be on disk wait for it so long, then they are sent.
-const RECALL_WITHIN: Duration = Duration::from_millis(100);
 /// A record that refers to what is on disk waits so long, then it is asked for again.
 const AWAY_MAX: Duration = Duration::from_secs(2);
 /// A record refers to fewer segments on disk, or it is asked for again.
@@ -193,9 +191,9 @@ impl Writer {
     /// Waits until what left the memory and may come again is read back.
     async fn recall(&self, batch: &[u8]) {
         let store = &self.reduction.store;
-        if store.orders.is_none() {
+        let Some(read_within) = store.read_within else {
             return;
-        }
+        };
         let mut recalled = store.recalled.subscribe();
         let pending = {
             let sending = lock(&self.reduction.sending);
@@ -205,7 +203,7 @@ impl Writer {
             return;
         }
         store.wake_disk();
-        let deadline = Instant::now() + RECALL_WITHIN;
+        let deadline = Instant::now() + read_within;
         while lock(&store.encoder).is_reading(&pending)
             && timeout_at(deadline, recalled.changed()).await.is_ok()
         {}

@@ -1,11 +1,13 @@
-//! The thread that keeps a peer's segments on disk. No flow waits for it: it takes what changed out of the logs, a segment
-//! at a time, and puts in what a log begins with and what is wanted again. What has left the memory before the disk was ready for it is
-//! not kept.
+//! The thread that keeps a peer's segments on disk: it takes what changed out of the logs, a segment at a time, and puts in what a log
+//! begins with and what is wanted again. Flows wait for the last only, so it goes first, and whatever takes a disk long (making durable) is done
+//! beside it. What has left the memory before the disk was ready for it is not kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, Weak};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use farhaul_reduce::SEGMENT_BLOCKS;
@@ -17,8 +19,10 @@ use super::shelf::{Half, both};
 use crate::lock::lock;
 use crate::store::{Embedded, Folder, Options, Store, StoreError, place};
 
-/// How often the logs are looked at.
+/// How often the logs are looked at,
 const TICK: Duration = Duration::from_millis(100);
+/// and whether the disk is ready.
+const SYNC_TICK: Duration = Duration::from_millis(5);
 /// A segment that is not full is written when nothing came for so long,
 const QUIET: Duration = Duration::from_millis(500);
 /// or so long after the first byte that is not on disk.
@@ -39,6 +43,13 @@ pub struct Disk {
     pub path: PathBuf,
     /// What it may take, both directions.
     pub size_bytes: u64,
+    /// What a flow waits for it, if its next bytes may be there: [`Disk::READ_WITHIN`]. Then they are sent.
+    pub read_within: Duration,
+}
+
+impl Disk {
+    /// Longer than a busy disk takes for a segment, and shorter than what a user notices.
+    pub const READ_WITHIN: Duration = Duration::from_millis(100);
 }
 
 /// What the thread is told.
@@ -69,6 +80,11 @@ struct Lane<H: 'static> {
     /// The log of an epoch that has begun since the disk was used last.
     begun: Option<u128>,
     waiting: BTreeMap<u64, Waiting>,
+    /// Segments to be written now.
+    due: VecDeque<u64>,
+    /// Segments that were written and are not durable.
+    written: usize,
+    syncing: Option<JoinHandle<io::Result<()>>>,
     paused_until: Option<Instant>,
     bytes: Vec<u8>,
 }
@@ -85,9 +101,8 @@ pub(super) fn run(memory: &Weak<Memory>, disk: &Disk, orders: &Receiver<Order>) 
     let Ok((mut sent, mut received)) = lanes else {
         return;
     };
-    let mut is_busy = false;
+    let mut wait = TICK;
     loop {
-        let wait = if is_busy { Duration::ZERO } else { TICK };
         let order = orders.recv_timeout(wait);
         let Some(memory) = memory.upgrade() else {
             return;
@@ -96,18 +111,20 @@ pub(super) fn run(memory: &Weak<Memory>, disk: &Disk, orders: &Receiver<Order>) 
             Err(RecvTimeoutError::Timeout) | Ok(Order::Look) => (),
             Err(RecvTimeoutError::Disconnected) => return,
             Ok(Order::Clear(answer)) => {
+                sent.end_sync();
+                received.end_sync();
                 let cleared = sent.disk.clear().and(received.disk.clear());
                 let _ = answer.try_send(cleared.map_err(|error| error.to_string()));
             }
             Ok(Order::Save(answer)) => {
-                sent.save(&memory, true);
-                received.save(&memory, true);
+                sent.save_all(&memory);
+                received.save_all(&memory);
                 // Whoever asked may have waited long enough.
                 let _ = answer.send(());
             }
             Ok(Order::Stop(answer)) => {
-                sent.save(&memory, true);
-                received.save(&memory, true);
+                sent.save_all(&memory);
+                received.save_all(&memory);
                 let _ = answer.try_send(());
                 return;
             }
@@ -118,9 +135,12 @@ pub(super) fn run(memory: &Weak<Memory>, disk: &Disk, orders: &Receiver<Order>) 
         if seeded.contains(&true) {
             memory.news.notify_waiters();
         }
-        is_busy = seeded.contains(&true);
-        sent.save(&memory, false);
-        received.save(&memory, false);
+        sent.save(&memory);
+        received.save(&memory);
+        wait = match seeded.contains(&true) {
+            true => Duration::ZERO,
+            false => sent.wait().min(received.wait()),
+        };
     }
 }
 
@@ -166,6 +186,9 @@ impl<H: Half> Lane<H> {
             epoch: 0,
             begun: None,
             waiting: BTreeMap::new(),
+            due: VecDeque::new(),
+            written: 0,
+            syncing: None,
             paused_until: None,
             bytes: Vec::new(),
         }
@@ -201,28 +224,98 @@ impl<H: Half> Lane<H> {
         }
     }
 
-    /// Writes segments that are full, or quiet, or old, or `all`.
-    fn save(&mut self, memory: &Arc<Memory>, all: bool) {
-        let now = Instant::now();
-        if self.paused_until.is_some_and(|until| now < until) && !all {
+    /// When there is something to do again.
+    fn wait(&self) -> Duration {
+        match (self.syncing.is_some(), self.due.is_empty()) {
+            (true, _) => SYNC_TICK,
+            (false, true) => TICK,
+            (false, false) => Duration::ZERO,
+        }
+    }
+
+    /// One step of writing segments that are full, or quiet, or old. Short, for flows may wait for what is read back.
+    fn save(&mut self, memory: &Arc<Memory>) {
+        if self
+            .syncing
+            .as_ref()
+            .is_some_and(|sync| !sync.is_finished())
+        {
             return;
         }
+        self.end_sync();
+        let now = Instant::now();
+        if self.paused_until.is_some_and(|until| now < until) {
+            return;
+        }
+        if self.due.is_empty() {
+            self.collect(memory, now, false);
+        }
+        self.step(memory);
+    }
+
+    /// Writes everything there is, and waits until it is durable.
+    fn save_all(&mut self, memory: &Arc<Memory>) {
+        self.end_sync();
+        self.collect(memory, Instant::now(), true);
+        self.step(memory);
+        while self.syncing.is_some() || !self.due.is_empty() {
+            self.end_sync();
+            self.step(memory);
+        }
+    }
+
+    /// Writes a segment; a group of them, or the last, is made durable.
+    fn step(&mut self, memory: &Arc<Memory>) {
+        if let Some(segment) = self.due.pop_front() {
+            match self.save_one(memory, segment) {
+                Ok(()) => self.written += 1,
+                Err(_) => return self.pause(),
+            }
+        }
+        if self.written >= GROUP || (self.written > 0 && self.due.is_empty()) {
+            self.written = 0;
+            self.start_sync();
+        }
+    }
+
+    fn start_sync(&mut self) {
+        let syncing = self.disk.start_sync();
+        let thread = thread::Builder::new().name("farhaul-sync".to_owned());
+        match thread.spawn(syncing) {
+            Ok(syncing) => self.syncing = Some(syncing),
+            // What was written counts as lost.
+            Err(error) => self.synced(Err(error)),
+        }
+    }
+
+    /// Waits for the disk, if it is at work.
+    fn end_sync(&mut self) {
+        if let Some(syncing) = self.syncing.take() {
+            let outcome = syncing.join();
+            self.synced(outcome.unwrap_or_else(|_| Err(io::Error::other("it panicked"))));
+        }
+    }
+
+    fn synced(&mut self, outcome: io::Result<()>) {
+        if self.disk.synced(outcome).is_err() {
+            self.pause();
+        }
+    }
+
+    /// The disk failed, which the catalog has counted: it is left alone for a while.
+    fn pause(&mut self) {
+        self.due.clear();
+        self.paused_until = Some(Instant::now() + PAUSE);
+    }
+
+    /// Takes note of the segments to be written now.
+    fn collect(&mut self, memory: &Arc<Memory>, now: Instant, all: bool) {
         self.paused_until = None;
         let due = self.due(memory, now, all);
+        self.due.extend(due);
         if let Some(log) = self.begun.take() {
             // The peer has begun another; what it gave up would only be in the way. A failure is counted.
             let _ = self.disk.retain(log);
-        }
-        for group in due.chunks(GROUP) {
-            let saved = group.iter().try_for_each(|&segment| {
-                self.recall(memory);
-                self.save_one(memory, segment)
-            });
-            if saved.and_then(|()| self.disk.sync()).is_err() {
-                // The catalog has counted it.
-                self.paused_until = Some(now + PAUSE);
-                return;
-            }
         }
     }
 
@@ -276,5 +369,14 @@ impl<H: Half> Lane<H> {
             return Ok(());
         }
         self.disk.save(key, shelf.epoch, &self.bytes, &lengths)
+    }
+}
+
+impl<H: 'static> Drop for Lane<H> {
+    fn drop(&mut self) {
+        // The folder is free for the next when this is gone.
+        if let Some(syncing) = self.syncing.take() {
+            let _ = syncing.join();
+        }
     }
 }

@@ -63,6 +63,8 @@ pub struct Store {
     tunnels: AtomicU64,
     counts: Counts,
     orders: Option<SyncSender<Order>>,
+    /// [`Disk::read_within`], if there is a disk.
+    read_within: Option<Duration>,
     /// Whether what is on disk is known; true without a disk.
     opened: watch::Sender<bool>,
     /// Why there is no disk, if there should be one.
@@ -170,6 +172,7 @@ impl Store {
             tunnels: AtomicU64::new(0),
             counts: Counts::default(),
             orders: disk.is_some().then_some(orders),
+            read_within: disk.as_ref().map(|disk| disk.read_within),
             opened: watch::channel(disk.is_none()).0,
             problem: Mutex::default(),
             told: Mutex::default(),

@@ -9,7 +9,7 @@ use super::catalog::{Catalog, Entry, Key};
 use super::files::Files;
 use super::footer::{BlockHash, FOOTER_BYTES, Footer, block_hash};
 use super::identity::Label;
-use super::{Store, StoreError};
+use super::{Store, StoreError, Syncing};
 use crate::lock::lock;
 
 /// Segments in one file.
@@ -443,13 +443,15 @@ impl<F: Files> Store for Embedded<F> {
         }
     }
 
-    fn sync(&mut self) -> Result<(), StoreError> {
+    fn start_sync(&mut self) -> Syncing {
         let touched = std::mem::take(&mut self.touched);
-        let synced = touched
-            .into_iter()
-            .try_for_each(|file| self.files.sync(file));
+        let files = self.files.clone();
+        Box::new(move || touched.into_iter().try_for_each(|file| files.sync(file)))
+    }
+
+    fn synced(&mut self, outcome: std::io::Result<()>) -> Result<(), StoreError> {
         let pending = std::mem::take(&mut self.pending);
-        if let Err(error) = synced {
+        if let Err(error) = outcome {
             // What is on disk now nobody knows: not what was written, at any rate.
             let new = pending.into_values().filter(|pending| pending.is_new);
             self.free.extend(new.map(|pending| pending.entry.slot));

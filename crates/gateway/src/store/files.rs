@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use super::StoreError;
 
 /// Files of segments by their numbers, and one small file that is always written whole.
-pub trait Files: Send {
+pub trait Files: Clone + Send + 'static {
     /// Numbers of the files of segments.
     fn numbers(&self) -> io::Result<Vec<u32>>;
     /// Makes a file of this length, its room on disk reserved. One that is there keeps what it holds.
@@ -50,10 +51,11 @@ fn number_of(name: &str) -> Option<u32> {
 }
 
 /// A folder of the file system.
+#[derive(Clone)]
 pub struct Folder {
     path: PathBuf,
     /// Held as long as the folder is used.
-    _lock: Option<File>,
+    _lock: Option<Arc<File>>,
 }
 
 impl Folder {
@@ -79,7 +81,7 @@ impl Folder {
         }
         Ok(Self {
             path: path.to_owned(),
-            _lock: Some(lock),
+            _lock: Some(Arc::new(lock)),
         })
     }
 

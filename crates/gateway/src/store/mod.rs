@@ -61,6 +61,9 @@ pub use self::files::{Files, Folder};
 pub(crate) use self::identity::place;
 pub use self::verify::{Verified, verify};
 
+/// Waits for a disk.
+pub type Syncing = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
 /// What is remembered of one direction on disk. Reads and writes block: it belongs to a thread of its own.
 pub trait Store: Send {
     /// Writes what is new of a segment. It counts as there after the next [`Store::sync`].
@@ -72,8 +75,18 @@ pub trait Store: Send {
         lengths: &BlockLengths,
     ) -> Result<(), StoreError>;
 
-    /// Makes durable what was saved.
-    fn sync(&mut self) -> Result<(), StoreError>;
+    /// What makes durable what was saved, in whatever thread. Nothing may be saved until [`Store::synced`] knows how it went; what is there
+    /// can be read meanwhile.
+    fn start_sync(&mut self) -> Syncing;
+
+    /// What [`Store::start_sync`] gave was done.
+    fn synced(&mut self, outcome: io::Result<()>) -> Result<(), StoreError>;
+
+    /// Makes durable what was saved, and waits for it.
+    fn sync(&mut self) -> Result<(), StoreError> {
+        let syncing = self.start_sync();
+        self.synced(syncing())
+    }
 
     /// Reads a segment into `into`, as long as one, and says what of it is as it was written.
     fn load(&mut self, key: Key, into: &mut Vec<u8>) -> Result<BlockLengths, StoreError>;
