@@ -1,4 +1,4 @@
-//! What only a long link shows: a round trip of 200 ms.
+//! What only a long link shows.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
@@ -9,11 +9,12 @@ use crate::apps::{Service, assert_echo, content, echo, greet_and_echo, greeting}
 use crate::transfer::{Transfer, Way};
 use crate::world::{World, until, v4};
 
-const ROUND_TRIP: Duration = Duration::from_millis(200);
+/// Of the first test: much longer than a busy machine takes for a connection.
+const ROUND_TRIP: Duration = Duration::from_millis(600);
 
 #[test]
 fn the_second_connection_to_a_destination_is_accepted_at_once() {
-    let world = World::over(Some("rate 10mbit delay 100ms"), "fast", "", "");
+    let world = World::over(Some("rate 10mbit delay 300ms"), "fast", "", "");
     let server = world.lab.server().unwrap();
     let service = Service::start(&server, 9101, greet_and_echo);
     let (first, took) = world.connect_timed(v4(9101));

@@ -73,7 +73,8 @@ fn failures() {
         let failure = dialled(&place, v4(RELAY), source, Duration::from_secs(1)).unwrap_err();
         assert!(matches!(failure, DialFailure::TimedOut), "{failure:?}");
     }
-    assert!(start.elapsed() < Duration::from_millis(2500));
+    // The kernel alone would try for two minutes.
+    assert!(start.elapsed() < Duration::from_secs(20));
     gateway.stop();
 }
 
