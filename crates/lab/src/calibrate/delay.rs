@@ -15,7 +15,7 @@ const INTERVAL_S: &str = "0.01";
 /// A run whose latest departure was later than this says more about the
 /// machine than about the emulator: it is measured again.
 const LATENESS_MAX_MS: f64 = 2.0;
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 6;
 /// How far the mean may lie off: the larger of both.
 const ALLOWED_MS: f64 = 0.3;
 const ALLOWED_SHARE: f64 = 0.005;
@@ -70,7 +70,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Measures until the machine was quiet enough, a few times at most.
+/// Measures until the machine was quiet enough, a few times at most; then the quietest time counts, whatever it measured.
 fn attempts(
     bench: &mut Bench<'_>,
     rtt_ms: u64,
@@ -79,19 +79,31 @@ fn attempts(
     let options = bench.options;
     let words = format!("rtt {rtt_ms}ms");
     let stage = format!("delay {rtt_ms} ms, {pings} pings");
-    let mut attempt = 1;
-    loop {
-        let outcome = bench.with_lab(&stage, Some(&words), |lab| measure(lab, options, pings))?;
-        let is_late = match &outcome {
-            Ok((_, Some(lateness))) => lateness.max_ms > LATENESS_MAX_MS,
-            _ => false,
-        };
-        if !is_late || attempt == ATTEMPTS {
-            return Ok(outcome);
+    let mut quietest = None;
+    for attempt in 1..=ATTEMPTS {
+        if attempt > 1 {
+            bench.progress.add_stage();
         }
-        attempt += 1;
-        bench.progress.add_stage();
+        let outcome = bench.with_lab(&stage, Some(&words), |lab| measure(lab, options, pings))?;
+        let late_ms = match &outcome {
+            Ok((_, lateness)) => lateness.map_or(0.0, |lateness| lateness.max_ms),
+            Err(_) => 0.0,
+        };
+        if quietest
+            .as_ref()
+            .is_none_or(|&(least_ms, _)| late_ms < least_ms)
+        {
+            quietest = Some((late_ms, outcome));
+        }
+        if late_ms <= LATENESS_MAX_MS {
+            break;
+        }
     }
+    let nothing = || LabError::Invalid {
+        what: stage,
+        why: "it was not measured".to_owned(),
+    };
+    Ok(quietest.map_or_else(|| Err(nothing()), |(_, outcome)| outcome))
 }
 
 fn measure(lab: &mut Lab, options: &CalibrateOptions, pings: u64) -> Result<Delays, LabError> {
