@@ -130,6 +130,11 @@ impl Lab {
         })
     }
 
+    /// Processor time one gateway has used, in seconds; none where it does not run.
+    pub fn gateway_cpu_s(&self, side: Side) -> Option<f64> {
+        self.sandbox.process(gateway_process(side))?.cpu_s()
+    }
+
     /// Ends one gateway (SIGTERM, SIGKILL after `patience`) and waits for its end.
     pub fn gateway_stop(&mut self, side: Side, patience: Duration) -> Result<(), LabError> {
         self.sandbox.stop(gateway_process(side), patience)

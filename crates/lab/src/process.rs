@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{During, LabError};
 
+/// USER_HZ, in which the kernel counts for programs on every architecture that Rust's tier 1 and 2
+/// name (include/asm-generic/param.h).
+const TICKS_PER_S: f64 = 100.0;
 /// How often a wait looks again.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -62,6 +65,16 @@ impl ProcessId {
                 Err(error).during(|| format!("sending {signal:?} to process {}", self.pid))
             }
         }
+    }
+
+    /// Processor time it has used, its own and the kernel's for it, in seconds.
+    pub fn cpu_s(self) -> Option<f64> {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        let (_, rest) = text.rsplit_once(')')?;
+        // The 14th and 15th field of proc_pid_stat(5), counted in ticks.
+        let ticks = rest.split_whitespace().skip(11).take(2);
+        let ticks: u64 = ticks.map(|ticks| ticks.parse().unwrap_or(0)).sum();
+        self.is_alive().then(|| ticks as f64 / TICKS_PER_S)
     }
 
     /// Waits until it has ended; `false` after `patience`.

@@ -75,6 +75,12 @@ impl Arrived {
         bytes * 8.0 / f64::max(seconds, 1e-9) / 1e6
     }
 
+    /// All that arrived, in Gbit.
+    pub(super) fn gbit(&self) -> f64 {
+        let bytes: f64 = self.intervals.iter().map(|(_, _, bytes)| bytes).sum();
+        bytes * 8.0 / 1e9
+    }
+
     fn read(client: &Value, server: &Value) -> Result<Self, LabError> {
         for (who, output) in [("client", client), ("server", server)] {
             if let Some(error) = output.get("error").and_then(Value::as_str) {
@@ -160,6 +166,7 @@ mod tests {
         let arrived = Arrived::read(&client, &server).unwrap();
         assert_eq!(arrived.controller, "bbr");
         assert_eq!(arrived.mbit_per_s(1, 3), 16.0);
+        assert_eq!(arrived.gbit(), 0.032_000_064);
         let error = Arrived::read(&json!({"error": "no route"}), &server).unwrap_err();
         assert!(error.to_string().contains("no route"));
     }

@@ -4,8 +4,11 @@
 //! One bulk connection from the client to the server, read at the receiver by
 //! iperf3: first end to end with CUBIC and with BBR and no gateways, then
 //! through the pair with CUBIC on both LANs. Then one of the kernel's
-//! connections past the gateways beside one through them: who gets what.
+//! connections past the gateways beside one through them: who gets what. And both
+//! on a cable of 1 Gbit/s without any distance, and on a bare one: what the
+//! gateways' processors carry, and at what cost.
 
+mod bare;
 mod cell;
 mod flow;
 mod report;
@@ -19,11 +22,12 @@ use crate::deployment::{Lab, require_program};
 use crate::error::LabError;
 use crate::gateways::GatewayOverrides;
 use crate::measurement::{Measurement, Row};
-use crate::topology::LabOptions;
+use crate::topology::{LabOptions, Side};
 
+use bare::Bare;
 pub use cell::Cell;
 use cell::{Company, First};
-use flow::{Flow, Way, run_flows};
+use flow::{Arrived, Flow, Way, run_flows};
 pub use report::table;
 
 /// The kernel's controllers it is held against.
@@ -59,9 +63,10 @@ pub fn run(options: &LiveOptions) -> Result<Measurement, LabError> {
     let company: Vec<_> = Company::all()
         .filter(|one| is_wanted(&one.name()))
         .collect();
+    let bare: Vec<_> = Bare::all().filter(|one| is_wanted(&one.name())).collect();
     let mut live = Live {
         options,
-        progress: Progress::new(cells.len() * 3 + company.len()),
+        progress: Progress::new((cells.len() + bare.len()) * 3 + company.len()),
         measurement: Measurement::new("tunnel-live", plan(options.seconds), options.seed),
     };
     for cell in &cells {
@@ -69,6 +74,9 @@ pub fn run(options: &LiveOptions) -> Result<Measurement, LabError> {
     }
     for one in &company {
         live.beside(one)?;
+    }
+    for one in bare {
+        live.bare(one)?;
     }
     live.measurement.write(&options.out)?;
     Ok(live.measurement)
@@ -79,7 +87,9 @@ fn plan(seconds: u64) -> String {
         "one iperf3 connection from client to server, read at the receiver for {seconds} s after 10 s \
          or 20 round trips; end to end with cubic and with bbr, then through the pair, which is told \
          nothing about the link; queue of 100 ms; then one connection past the gateways beside one \
-         through them for 60 s, shares of the last 50 s in which both run"
+         through them for 60 s, shares of the last 50 s in which both run; then the same as alone on a \
+         cable between the gateways that the kernel shapes to 1 Gbit/s (tbf, 20 ms of queue) and on \
+         one it does not, after 3 s, with what each gateway's process uses (/proc/PID/stat)"
     )
 }
 
@@ -92,13 +102,15 @@ struct Live<'a> {
 impl Live<'_> {
     /// One link: cubic, bbr, the pair.
     fn alone(&mut self, cell: &Cell) -> Result<(), LabError> {
-        let mut lab = self.lab(&cell.words())?;
+        let mut lab = self.lab(Some(cell.words()))?;
+        let link = (cell.name(), Some(cell.limit_mbit()));
         let warm_up_s = cell.warm_up_s();
         let seconds = warm_up_s + self.options.seconds;
         let mut best = 0f64;
         for controller in KERNEL {
             let flow = Flow::new(Way::Tunnel, controller, 0, seconds);
-            let mbit = self.one(&lab, cell, controller, flow, warm_up_s)?;
+            let mbit = self.one(&lab, &link, controller, flow, warm_up_s)?;
+            let mbit = mbit.map(|(mbit, _)| mbit);
             best = best.max(mbit.unwrap_or(0.0));
             if controller == "cubic" {
                 cell.note_cubic(mbit);
@@ -106,7 +118,7 @@ impl Live<'_> {
         }
         lab.gateways_up(&GatewayOverrides::default())?;
         let flow = Flow::new(Way::Tunnel, "cubic", 0, seconds);
-        let Some(mbit) = self.one(&lab, cell, "farhaul", flow, warm_up_s)? else {
+        let Some((mbit, _)) = self.one(&lab, &link, "farhaul", flow, warm_up_s)? else {
             return lab.down();
         };
         let rows = &mut self.measurement.rows;
@@ -114,49 +126,78 @@ impl Live<'_> {
         lab.down()
     }
 
+    /// A cable: cubic, bbr, the pair and what it costs.
+    fn bare(&mut self, bare: Bare) -> Result<(), LabError> {
+        let mut lab = self.lab(None)?;
+        bare.shape(&lab)?;
+        let link = (bare.name(), bare.limit_mbit());
+        let seconds = Bare::WARM_UP_S + self.options.seconds;
+        let mut best = 0f64;
+        for controller in KERNEL {
+            let flow = Flow::new(Way::Tunnel, controller, 0, seconds);
+            let arrived = self.one(&lab, &link, controller, flow, Bare::WARM_UP_S)?;
+            best = best.max(arrived.map_or(0.0, |(mbit, _)| mbit));
+        }
+        lab.gateways_up(&GatewayOverrides::default())?;
+        let cpu_s = |lab: &Lab| Side::BOTH.map(|side| lab.gateway_cpu_s(side).unwrap_or(f64::NAN));
+        let before = cpu_s(&lab);
+        let flow = Flow::new(Way::Tunnel, "cubic", 0, seconds);
+        if let Some((mbit, arrived)) = self.one(&lab, &link, "farhaul", flow, Bare::WARM_UP_S)? {
+            let rows = &mut self.measurement.rows;
+            rows.push(bare.verdict(mbit, best));
+            let used = Side::BOTH
+                .into_iter()
+                .zip(cpu_s(&lab).into_iter().zip(before));
+            rows.extend(used.map(|(side, (now, then))| bare.cpu(side, now - then, arrived.gbit())));
+        }
+        lab.down()
+    }
+
     /// One connection; `None` where it failed, which is a row as well.
     fn one(
         &mut self,
         lab: &Lab,
-        cell: &Cell,
+        (link, limit_mbit): &(String, Option<f64>),
         config: &str,
         flow: Flow,
         warm_up_s: u64,
-    ) -> Result<Option<f64>, LabError> {
+    ) -> Result<Option<(f64, Arrived)>, LabError> {
         self.check_stop()?;
-        self.progress.begin(&format!("{}: {config}", cell.name()));
+        self.progress.begin(&format!("{link}: {config}"));
         let end_s = flow.seconds;
         let result = run_flows(lab, &[flow], &self.options.stop);
         let outcome = match result {
             Err(LabError::Interrupted) => return Err(LabError::Interrupted),
             Err(error) => Err(error.to_string()),
-            Ok(flows) => flows.first().map_or(Err("no result".to_owned()), |flow| {
-                Ok((flow.mbit_per_s(warm_up_s, end_s), flow.controller.clone()))
-            }),
+            Ok(flows) => flows.into_iter().next().ok_or("no result".to_owned()),
         };
-        let (row, mbit) = match outcome {
-            Ok((mbit, controller)) => {
+        let (row, arrived) = match outcome {
+            Ok(arrived) => {
+                let mbit = arrived.mbit_per_s(warm_up_s, end_s);
                 self.progress.end(&format!("{mbit:.2} Mbit/s"));
-                let row = Row::of(&cell.name(), config, "goodput", "Mbit/s", mbit)
-                    .limit(cell.limit_mbit())
-                    .detail("controller_of_hosts", controller);
-                (row, Some(mbit))
+                let row = Row::of(link, config, "goodput", "Mbit/s", mbit)
+                    .detail("controller_of_hosts", arrived.controller.clone());
+                let row = match limit_mbit {
+                    Some(limit) => row.limit(*limit),
+                    None => row,
+                };
+                (row, Some((mbit, arrived)))
             }
             Err(error) => {
                 self.progress.end(&format!("failed: {error}"));
-                let row = Row::failed(&cell.name(), config, "goodput", "Mbit/s", error);
+                let row = Row::failed(link, config, "goodput", "Mbit/s", error);
                 (row, None)
             }
         };
         self.measurement.rows.push(row);
-        Ok(mbit)
+        Ok(arrived)
     }
 
     /// One connection past the gateways beside one through them.
     fn beside(&mut self, company: &Company) -> Result<(), LabError> {
         self.check_stop()?;
         self.progress.begin(&company.name());
-        let mut lab = self.lab(&company.words())?;
+        let mut lab = self.lab(Some(company.words()))?;
         lab.gateways_up(&GatewayOverrides::sides(Company::RULE, "")?)?;
         let (ours_s, theirs_s) = match company.first {
             First::Ours => (0, Company::LATER_S),
@@ -196,9 +237,10 @@ impl Live<'_> {
         lab.down()
     }
 
-    fn lab(&self, words: &str) -> Result<Lab, LabError> {
+    /// A lab with this link, or with a cable.
+    fn lab(&self, words: Option<String>) -> Result<Lab, LabError> {
         let mut options = LabOptions::new(&self.options.name, &self.options.program);
-        options.link = Some(words.to_owned());
+        options.link = words;
         options.seed = self.options.seed;
         let mut lab = Lab::up(&options)?;
         lab.interrupt_by(Arc::clone(&self.options.stop));
