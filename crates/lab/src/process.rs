@@ -12,7 +12,7 @@ use crate::error::{During, LabError};
 
 /// USER_HZ, in which the kernel counts for programs on every architecture that Rust's tier 1 and 2
 /// name (include/asm-generic/param.h).
-const TICKS_PER_S: f64 = 100.0;
+pub(crate) const TICKS_PER_S: f64 = 100.0;
 /// How often a wait looks again.
 const POLL: Duration = Duration::from_millis(10);
 

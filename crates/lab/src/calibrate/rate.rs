@@ -141,7 +141,7 @@ fn measure(
     let options = bench.options;
     let mut attempt = 1;
     let (outcome, trouble) = loop {
-        let outcome = bench.with_lab(&stage, Some(&words), |lab| {
+        let outcome = bench.quietest(&stage, &words, Lateness::is_undisturbed, |lab| {
             iperf::send(&Hosts::of(lab, options)?, carrier, seconds)
         })?;
         let trouble = match &outcome {
