@@ -9,13 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farhaul_optimise::{Settings, Stats};
-use farhaul_tunnel::{Class, PROTOCOL_VERSIONS};
+use farhaul_tunnel::{Class, PROTOCOL_VERSIONS, PathView};
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 
 use crate::admin::status::{
     DiskStatus, FlowCounts, FlowSide, FlowState, FlowStatus, Flows, InterceptStatus,
-    MeasuredStatus, OptimiserStatus, PeerState, PeerStatus, ReductionStatus, Status, WarmingStatus,
+    MeasuredStatus, OptimiserStatus, PathStatus, PeerState, PeerStatus, ReductionStatus, Status,
+    WarmingStatus,
 };
 use crate::admin::{MeasureRequest, Operator, advice};
 use crate::config::meaning::{InterceptMode, Listen};
@@ -205,6 +206,9 @@ impl Gateway {
             version: current.map(|(_, negotiated)| format!("protocol {}", negotiated.version)),
             networks: config.networks.iter().map(ToString::to_string).collect(),
             rtt_ms: newest.map(|stats| stats.rtt.as_secs_f64() * 1e3),
+            path: current
+                .and_then(|(session, _)| session.path())
+                .map(|view| path_status(&view)),
             lost_ratio: newest
                 .filter(|stats| stats.packets_sent > 0)
                 .map(|stats| stats.packets_lost as f64 / stats.packets_sent as f64),
@@ -242,6 +246,17 @@ impl Gateway {
             direct: self.relayed.load(Ordering::Relaxed),
             direct_since_start: self.direct_since_start.load(Ordering::Relaxed),
         }
+    }
+}
+
+fn path_status(view: &PathView) -> PathStatus {
+    PathStatus {
+        phase: view.phase.to_owned(),
+        bit_per_s: view.rate * 8.0,
+        least_rtt_ms: view.base_rtt_ns as f64 / 1e6,
+        queue_ms: view.queue * 1e3,
+        jitter_ms: view.jitter * 1e3,
+        loss_ratio: view.loss,
     }
 }
 

@@ -102,6 +102,8 @@ pub struct PeerStatus {
     pub networks: Vec<String>,
     /// Smoothed round-trip time in milliseconds.
     pub rtt_ms: Option<f64>,
+    /// What the congestion controller knows of the way there, while the tunnel stands.
+    pub path: Option<PathStatus>,
     /// Share of packets lost recently, 0 to 1.
     pub lost_ratio: Option<f64>,
     /// Largest UDP payload the path is known to carry, in bytes.
@@ -242,6 +244,24 @@ pub struct MeasuredStatus {
     pub note: Option<String>,
     /// How it ended: `measured`, or what went wrong. Absent while it goes on.
     pub end: Option<String>,
+}
+
+/// The way to a peer, as the congestion controller of this gateway sees it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PathStatus {
+    /// What it is doing, such as `climb`, `cruise` or `compete` (`docs/design/controller.md`).
+    pub phase: String,
+    /// Rate it has found, or was told, in bits of UDP payload per second.
+    pub bit_per_s: f64,
+    /// Least round trip, in milliseconds.
+    pub least_rtt_ms: f64,
+    /// What packets wait in queues, in milliseconds.
+    pub queue_ms: f64,
+    /// By how much round trips vary without load, in milliseconds.
+    pub jitter_ms: f64,
+    /// Share of packets that is lost without load, before repair.
+    pub loss_ratio: f64,
 }
 
 /// One direction of a measured path.
