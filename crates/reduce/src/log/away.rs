@@ -1,11 +1,15 @@
 //! Segments that are not at hand: where they are needed, and how they come back.
 
 use super::{Found, Log, NOWHERE, SEGMENT_BITS, SEGMENT_BYTES, Segment};
-use crate::extents::Place;
+use crate::extents::{Piece, Place};
 use crate::segments::{BlockLengths, Written};
 
 /// Pieces of the virtual log that are looked at around a position.
 const PIECES_MAX: usize = 4096;
+/// How far from a position a segment's bytes are looked for.
+const REACH_BYTES: u64 = 16 * SEGMENT_BYTES as u64;
+/// Whether a stretch is new is known by granules of so many bytes.
+const GRANULE_BYTES: usize = 64;
 
 /// A segment that is not at hand and would be of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +33,66 @@ impl Segment {
         range.map_or((offset + 1, offset), |range| {
             (range.0 as usize, range.1 as usize)
         })
+    }
+}
+
+/// What of a segment was found in the virtual log.
+struct Stretches {
+    number: u64,
+    stretches: Vec<(u64, usize, usize)>,
+    /// Granules that are in one of them, and how many are not.
+    known: Vec<bool>,
+    wanting: usize,
+    /// Pieces that may still be looked at.
+    budget: usize,
+}
+
+impl Stretches {
+    fn new(number: u64) -> Self {
+        let granules = SEGMENT_BYTES / GRANULE_BYTES;
+        Self {
+            number,
+            stretches: Vec::new(),
+            known: vec![false; granules],
+            wanting: granules,
+            budget: PIECES_MAX,
+        }
+    }
+
+    fn is_wanting(&self) -> bool {
+        self.wanting > 0 && self.budget > 0
+    }
+
+    /// Takes what is of the segment and new; returns how far it looked.
+    fn take(&mut self, at: u64, piece: &Piece, bytes_max: u64) -> u64 {
+        self.budget -= 1;
+        let bytes = piece.bytes.min(bytes_max);
+        let Place::Kept(address) = piece.place else {
+            return bytes;
+        };
+        let offset = address % SEGMENT_BYTES as u64;
+        let bytes = bytes.min(SEGMENT_BYTES as u64 - offset);
+        if address >> SEGMENT_BITS == self.number {
+            self.add(at, offset as usize, bytes as usize);
+        }
+        bytes
+    }
+
+    fn add(&mut self, position: u64, offset: usize, bytes: usize) {
+        let last = (offset + bytes).saturating_sub(1) / GRANULE_BYTES;
+        let granules = self.known.iter_mut().take(last + 1);
+        let new = granules
+            .skip(offset / GRANULE_BYTES)
+            .filter(|known| !**known);
+        let mut count = 0;
+        for known in new {
+            *known = true;
+            count += 1;
+        }
+        self.wanting -= count;
+        if count > 0 {
+            self.stretches.push((position, offset, bytes));
+        }
     }
 }
 
@@ -100,27 +164,32 @@ impl Log {
         segments
     }
 
-    /// Stretches of the virtual log within a segment's length of `position` that are in this segment: position, offset, bytes.
+    /// Stretches of the virtual log that are in this segment, from `position` on and before it, each byte of the segment once: position,
+    /// offset, bytes. What was kept together is together, but references to what was kept before lie between: as far as a file that was
+    /// said several times.
     pub(crate) fn stretches(&self, number: u64, position: u64) -> Vec<(u64, usize, usize)> {
-        let mut stretches = Vec::new();
-        let (mut at, mut hint) = (position.saturating_sub(SEGMENT_BYTES as u64), NOWHERE);
-        let end = position + SEGMENT_BYTES as u64;
-        for _ in 0..PIECES_MAX {
-            let Some(piece) = self.extents.piece(at, hint).filter(|_| at < end) else {
+        let mut found = Stretches::new(number);
+        let near = position.saturating_sub(SEGMENT_BYTES as u64);
+        let (mut from, mut to) = (near, position.saturating_add(REACH_BYTES));
+        while found.is_wanting() {
+            self.search(&mut found, from, to);
+            if from == 0 || position - from >= REACH_BYTES {
+                break;
+            }
+            (from, to) = (from.saturating_sub(SEGMENT_BYTES as u64), from);
+        }
+        found.stretches
+    }
+
+    fn search(&self, found: &mut Stretches, from: u64, to: u64) {
+        let (mut at, mut hint) = (from, NOWHERE);
+        while found.is_wanting() && at < to {
+            let Some(piece) = self.extents.piece(at, hint) else {
                 break;
             };
             hint = piece.nth;
-            let mut bytes = piece.bytes.min(end - at);
-            if let Place::Kept(address) = piece.place {
-                let offset = address % SEGMENT_BYTES as u64;
-                bytes = bytes.min(SEGMENT_BYTES as u64 - offset);
-                if address >> SEGMENT_BITS == number {
-                    stretches.push((at, offset as usize, bytes as usize));
-                }
-            }
-            at += bytes;
+            at += found.take(at, &piece, to - at);
         }
-        stretches
     }
 
     /// Puts a segment in that was at hand before, or for which room was reserved. False if it is there, or there is no room.

@@ -32,6 +32,31 @@ fn what_left_the_memory_is_found_on_disk() {
     assert!(edited < 45_000, "{edited}");
 }
 
+/// A segment holds parts of several files; what referred to one of them before lies between them in the log.
+#[test]
+fn files_that_were_sent_in_part_before_are_found_whole() {
+    for times in [0, 1, 5] {
+        let mut world = World::new(Default::default(), 0);
+        let file = |nth: u64| noise(100 + nth, 1_100_000);
+        for nth in 0..16 {
+            for _ in 0..times {
+                world.send(1, &file(nth)[..500_000], |_| false);
+            }
+            world.send(1, &file(nth), |_| false);
+        }
+        for nth in 0..6 {
+            // As far ahead as a gateway with much memory reads.
+            for read in world.encoder.look(&file(nth)[..50_000], 4 << 20) {
+                let (bytes, lengths) = world.disks[0][&read.segment].clone();
+                world.encoder.recall(&read, &bytes, &lengths);
+            }
+            let again = world.send(2, &file(nth), |_| false);
+            assert!(again < 5_000, "{times} times, file {nth}: {again}");
+        }
+        assert_eq!(world.missed, 0);
+    }
+}
+
 #[test]
 fn without_a_disk_it_is_sent_again() {
     let (mut world, input) = full();
