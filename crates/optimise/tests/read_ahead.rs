@@ -4,95 +4,15 @@
 mod model;
 mod source;
 
-use std::fmt::Write as _;
-
-use farhaul_optimise::{Reason, Settings};
-use model::client::{Client, Manners, Step};
-use model::server::{OtherWrite, Server, Terms};
+use farhaul_optimise::Reason;
+use model::client::Step;
+use model::plan::{
+    BATCH, MS, OC1, Plan, SHARE_ALL, SHARE_READ, T1, Times, compare, open, read_ms,
+    run_beside_a_writer, whole,
+};
+use model::server::OtherWrite;
 use model::world::{Learner, World};
-use source::{Noise, noise};
-
-const MS: u64 = 1_000_000;
-/// 51.84 Mbit/s and 1.544 Mbit/s, in bytes.
-const OC1: u64 = 6_480_000;
-const T1: u64 = 193_000;
-const BATCH: u8 = 9;
-/// Others may read, write, delete.
-const SHARE_ALL: u32 = 7;
-const SHARE_READ: u32 = 1;
-
-fn open(share: u32, oplock: u8) -> Step {
-    Step::Open {
-        name: "f".to_owned(),
-        share,
-        oplock,
-    }
-}
-
-fn whole(block: u32, outstanding: usize) -> Vec<Step> {
-    let read = Step::ReadAll { block, outstanding };
-    vec![open(SHARE_ALL, BATCH), read, Step::Close]
-}
-
-struct Plan {
-    terms: Terms,
-    manners: Manners,
-    steps: Vec<Step>,
-    file_bytes: usize,
-    link: (u64, u64),
-    is_direct: bool,
-}
-
-impl Plan {
-    fn new(steps: Vec<Step>, file_bytes: usize, link: (u64, u64)) -> Self {
-        Self {
-            terms: Terms::default(),
-            manners: Manners::default(),
-            steps,
-            file_bytes,
-            link,
-            is_direct: false,
-        }
-    }
-
-    fn world(&self) -> World {
-        let mut server = Server::new(self.terms);
-        let content = noise(self.file_bytes as u64, self.file_bytes);
-        server.files.insert("f".to_owned(), vec![content]);
-        let client = Client::new(self.manners, self.steps.clone());
-        let settings = Settings::of_link(self.link.0, self.link.1);
-        World::new(
-            client,
-            server,
-            (!self.is_direct).then_some(settings),
-            self.link,
-        )
-    }
-
-    fn run(&self) -> World {
-        let mut world = self.world();
-        world.run();
-        assert_eq!(world.client.errors, []);
-        world
-    }
-
-    fn direct(&self) -> World {
-        let mut world = Plan {
-            steps: self.steps.clone(),
-            is_direct: true,
-            ..*self
-        }
-        .world();
-        world.run();
-        world
-    }
-}
-
-/// First request to last answer, milliseconds.
-fn took_ms(world: &World) -> f64 {
-    let from_ns = world.client.first_read_ns.unwrap();
-    (world.client.last_read_ns - from_ns) as f64 / 1e6
-}
+use source::Noise;
 
 /// Reads of the client's that waited for the link.
 fn round_trips(world: &World) -> u64 {
@@ -104,32 +24,19 @@ fn round_trips(world: &World) -> u64 {
 
 fn row(name: &str, rate: u64, rtt_ms: u64, file_bytes: usize, client: (u32, usize)) -> String {
     let (block, outstanding) = client;
-    let mut plan = Plan::new(whole(block, outstanding), file_bytes, (rate, rtt_ms * MS));
+    let mut plan = Plan::reading(whole(block, outstanding), file_bytes, (rate, rtt_ms * MS));
     plan.manners.asks = if outstanding > 1 { 16 } else { 1 };
     let (without, with) = (plan.direct(), plan.run());
     assert_eq!(without.client.read_bytes, file_bytes as u64);
     assert_eq!(with.client.read_bytes, file_bytes as u64);
     assert_eq!(with.cut, None);
-    let limit_ms = rtt_ms as f64 + file_bytes as f64 * 1e3 / rate as f64;
-    let (without_ms, with_ms) = (took_ms(&without), took_ms(&with));
-    assert!(
-        with_ms < without_ms * 1.02,
-        "{name} {rtt_ms}: {with_ms} against {without_ms}"
-    );
     let reads = format!("{}/{}", with.server.reads, without.server.reads);
-    let mut line = String::new();
-    writeln!(
-        line,
-        "{name:<28}{rtt_ms:>5}{without_ms:>11.0}{with_ms:>10.0}{limit_ms:>10.0}{:>8.3}{:>8}{:>8}{reads:>10}",
-        limit_ms / with_ms,
-        round_trips(&without),
-        round_trips(&with),
-    )
-    .unwrap();
-    line
+    let took_ms = [read_ms(&without), read_ms(&with)];
+    let times = Times::new(name, (rate, rtt_ms), file_bytes, took_ms);
+    let trips = [round_trips(&without), round_trips(&with)];
+    format!("{}{:>8}{:>8}{reads:>10}\n", times.row, trips[0], trips[1])
 }
 
-/// The table that a change of a twentieth must be seen in: `FARHAUL_SNAPSHOT=write` writes it anew.
 #[test]
 fn times_of_files() {
     let mut table = format!(
@@ -177,12 +84,7 @@ fn times_of_files() {
     for rtt_ms in [0, 60, 200, 500] {
         table += &row("OC-1 10 KB 64 KiB x 1", OC1, rtt_ms, 10_000, (65_536, 1));
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/read_ahead.txt");
-    if std::env::var_os("FARHAUL_SNAPSHOT").is_some() {
-        std::fs::write(path, &table).unwrap();
-    }
-    let kept = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(table == kept, "it was\n{kept}\nit is\n{table}");
+    compare("read_ahead.txt", &table);
 }
 
 /// A tunnel that is told nothing finds its rate by what it carries: whoever waits for it to do so waits long.
@@ -190,9 +92,9 @@ fn times_of_files() {
 fn a_tunnel_learns_its_rate_while_a_file_is_read_ahead() {
     for rtt_ms in [60, 200, 500] {
         let link = (OC1, rtt_ms * MS);
-        let mut plan = Plan::new(whole(61_440, 1), 100_000_000, link);
+        let mut plan = Plan::reading(whole(61_440, 1), 100_000_000, link);
         plan.manners.asks = 8;
-        let mut world = plan.world();
+        let mut world = plan.world(false);
         world.learner = Some(Learner {
             link,
             rate_bytes_s: OC1 / 8,
@@ -203,7 +105,7 @@ fn a_tunnel_learns_its_rate_while_a_file_is_read_ahead() {
         assert_eq!((world.client.read_bytes, world.cut), (100_000_000, None));
         // It knows an eighth: three round trips of twice and a half as much each at the best.
         let limit_ms = rtt_ms as f64 + 100_000_000.0 * 1e3 / OC1 as f64;
-        let lost_ms = took_ms(&world) - limit_ms;
+        let lost_ms = read_ms(&world) - limit_ms;
         assert!(lost_ms < 4.0 * rtt_ms as f64, "{rtt_ms}: {lost_ms}");
     }
 }
@@ -217,7 +119,7 @@ fn a_closed_file_is_read_no_further() {
     };
     let again = [open(SHARE_ALL, BATCH), read, Step::Close];
     let steps = std::iter::repeat_n(again, 20).flatten().collect();
-    let world = Plan::new(steps, 10_000_000, (OC1, 200 * MS)).run();
+    let world = Plan::reading(steps, 10_000_000, (OC1, 200 * MS)).run();
     let stats = world.halves.unwrap()[1].stats();
     // Twenty files of which only the beginning is wanted: the first costs one window, the others less and less.
     let window_bytes = OC1 / 5 + 65_536;
@@ -235,16 +137,16 @@ fn a_client_that_jumps_about_is_left_alone() {
         outstanding: 1,
     };
     let steps = vec![open(SHARE_ALL, BATCH), read, Step::Close];
-    let plan = Plan::new(steps, 20_480_000, (OC1, 60 * MS));
+    let plan = Plan::reading(steps, 20_480_000, (OC1, 60 * MS));
     let (without, with) = (plan.direct(), plan.run());
     assert!(with.server.reads as f64 <= 1.1 * without.server.reads as f64);
-    assert!(took_ms(&with) <= took_ms(&without) * 1.02);
+    assert!(read_ms(&with) <= read_ms(&without) * 1.02);
 }
 
 #[test]
 fn a_file_that_others_may_change_unnoticed_is_not_read_ahead() {
     let steps = vec![open(SHARE_ALL, 0), whole(65_536, 1).remove(1), Step::Close];
-    let mut plan = Plan::new(steps, 1_000_000, (OC1, 60 * MS));
+    let mut plan = Plan::reading(steps, 1_000_000, (OC1, 60 * MS));
     plan.terms.grants_oplocks = false;
     let world = plan.run();
     let stats = world.halves.as_ref().unwrap()[1].stats();
@@ -256,7 +158,7 @@ fn a_file_that_others_may_change_unnoticed_is_not_read_ahead() {
 #[test]
 fn a_client_without_oplocks_is_lent_one() {
     let steps = || vec![open(SHARE_ALL, 0), whole(65_536, 1).remove(1), Step::Close];
-    let world = Plan::new(steps(), 4_000_000, (OC1, 200 * MS)).run();
+    let world = Plan::reading(steps(), 4_000_000, (OC1, 200 * MS)).run();
     let stats = world.halves.as_ref().unwrap()[0].stats();
     assert_eq!(
         (stats.reads_forwarded, stats.answered_bytes),
@@ -264,17 +166,9 @@ fn a_client_without_oplocks_is_lent_one() {
     );
     let mut recalled = 0;
     for at_ms in (100..2000).step_by(23) {
-        let mut world = Plan::new(steps(), 4_000_000, (OC1, 200 * MS)).world();
-        let bytes = vec![0xee; 3_999_000];
-        let (name, offset) = ("f".to_owned(), 500);
-        let write = OtherWrite {
-            name,
-            offset,
-            bytes,
-        };
-        world.others.push_back((at_ms * MS, write));
-        world.run();
-        assert_eq!((world.client.read_bytes, world.cut), (4_000_000, None));
+        let plan = Plan::reading(steps(), 4_000_000, (OC1, 200 * MS));
+        let world = run_beside_a_writer(&plan, at_ms);
+        assert_eq!(world.cut, None);
         recalled += world.halves.unwrap()[1].stats().breaks;
     }
     assert!(recalled > 20, "{recalled}");
@@ -283,7 +177,7 @@ fn a_client_without_oplocks_is_lent_one() {
 #[test]
 fn a_share_mode_without_writers_is_enough() {
     let steps = vec![open(SHARE_READ, 0), whole(65_536, 1).remove(1), Step::Close];
-    let world = Plan::new(steps, 1_000_000, (OC1, 60 * MS)).run();
+    let world = Plan::reading(steps, 1_000_000, (OC1, 60 * MS)).run();
     let stats = world.halves.as_ref().unwrap()[0].stats();
     assert_eq!(
         (stats.reads_forwarded, stats.answered_bytes),
@@ -295,18 +189,8 @@ fn a_share_mode_without_writers_is_enough() {
 #[test]
 fn a_break_ends_what_was_read_ahead() {
     for at_ms in (1000..2000).step_by(37) {
-        let plan = Plan::new(whole(65_536, 1), 4_000_000, (OC1, 200 * MS));
-        let mut world = plan.world();
-        let bytes = vec![0xee; 3_999_000];
-        let (name, offset) = ("f".to_owned(), 500);
-        let write = OtherWrite {
-            name,
-            offset,
-            bytes,
-        };
-        world.others.push_back((at_ms * MS, write));
-        world.run();
-        assert_eq!(world.client.read_bytes, 4_000_000);
+        let plan = Plan::reading(whole(65_536, 1), 4_000_000, (OC1, 200 * MS));
+        run_beside_a_writer(&plan, at_ms);
     }
 }
 
@@ -329,7 +213,7 @@ fn what_the_client_writes_it_reads() {
         block: 50_000,
         outstanding: 4,
     });
-    let mut plan = Plan::new(steps, 3_000_000, (OC1, 60 * MS));
+    let mut plan = Plan::reading(steps, 3_000_000, (OC1, 60 * MS));
     plan.manners.asks = 8;
     let world = plan.run();
     assert_eq!(world.cut, None);
@@ -338,7 +222,7 @@ fn what_the_client_writes_it_reads() {
 
 #[test]
 fn dialect_202_is_read_ahead_without_large_requests() {
-    let mut plan = Plan::new(whole(65_536, 1), 2_000_000, (OC1, 200 * MS));
+    let mut plan = Plan::reading(whole(65_536, 1), 2_000_000, (OC1, 200 * MS));
     plan.terms.dialect = 0x0202;
     plan.manners.has_large_requests = false;
     let world = plan.run();
@@ -350,12 +234,12 @@ fn dialect_202_is_read_ahead_without_large_requests() {
 #[test]
 fn credits_that_are_not_granted_are_not_spent() {
     for credits_max in 1..12 {
-        let mut plan = Plan::new(whole(65_536, 4), 2_000_000, (OC1, 60 * MS));
+        let mut plan = Plan::reading(whole(65_536, 4), 2_000_000, (OC1, 60 * MS));
         plan.terms.credits_max = credits_max;
         plan.manners.asks = 4;
         let (without, with) = (plan.direct(), plan.run());
         assert_eq!(with.client.read_bytes, 2_000_000);
-        assert!(took_ms(&with) <= took_ms(&without) * 1.1, "{credits_max}");
+        assert!(read_ms(&with) <= read_ms(&without) * 1.1, "{credits_max}");
     }
 }
 
@@ -372,7 +256,7 @@ fn signed_sessions_pass_as_they_are() {
         (0x0210, 0, 1, 1, None),
     ];
     for (dialect, session_flags, server_mode, client_mode, expected) in cases {
-        let mut plan = Plan::new(whole(65_536, 1), 1_000_000, (OC1, 60 * MS));
+        let mut plan = Plan::reading(whole(65_536, 1), 1_000_000, (OC1, 60 * MS));
         plan.terms.dialect = dialect;
         plan.terms.session_flags = session_flags;
         plan.terms.security_mode = server_mode;
@@ -387,7 +271,7 @@ fn signed_sessions_pass_as_they_are() {
 
 #[test]
 fn nobody_has_no_key_whether_or_not_the_server_says_so() {
-    let mut plan = Plan::new(whole(65_536, 1), 1_000_000, (OC1, 60 * MS));
+    let mut plan = Plan::reading(whole(65_536, 1), 1_000_000, (OC1, 60 * MS));
     plan.terms.dialect = 0x0302;
     plan.terms.signs_setup = false;
     plan.manners.is_anonymous = true;
@@ -399,7 +283,7 @@ fn nobody_has_no_key_whether_or_not_the_server_says_so() {
 /// As Samba's clients do: all credits the server has are the client's from the beginning.
 #[test]
 fn a_client_that_holds_all_credits_leaves_some() {
-    let mut plan = Plan::new(whole(65_536, 1), 2_000_000, (OC1, 200 * MS));
+    let mut plan = Plan::reading(whole(65_536, 1), 2_000_000, (OC1, 200 * MS));
     plan.manners.asks = 8192;
     plan.terms.credits_max = 8192;
     let world = plan.run();
@@ -410,7 +294,7 @@ fn a_client_that_holds_all_credits_leaves_some() {
 
 #[test]
 fn a_signed_tree_connect_ends_optimising() {
-    let mut plan = Plan::new(whole(65_536, 1), 500_000, (OC1, 60 * MS));
+    let mut plan = Plan::reading(whole(65_536, 1), 500_000, (OC1, 60 * MS));
     plan.manners.signs_tree = true;
     let world = plan.run();
     assert_eq!((world.gave_up, world.cut), (Some(Reason::SmbSigned), None));
@@ -471,11 +355,11 @@ fn random_histories() {
         let rtt_ns = [10, 60, 200][noise.below(3) as usize] * MS;
         let rate = [T1 * 5, OC1][noise.below(2) as usize];
         let steps = random_steps(&mut noise, file_bytes);
-        let mut plan = Plan::new(steps, file_bytes as usize, (rate, rtt_ns));
+        let mut plan = Plan::reading(steps, file_bytes as usize, (rate, rtt_ns));
         plan.manners.asks = 1 + noise.below(12) as u16;
         plan.terms.credits_max = 1 + noise.below(100);
         plan.terms.grants_oplocks = noise.below(5) > 0;
-        let mut world = plan.world();
+        let mut world = plan.world(false);
         for _ in 0..noise.below(4) {
             let write = OtherWrite {
                 name: "f".to_owned(),

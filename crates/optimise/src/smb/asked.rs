@@ -35,6 +35,16 @@ enum Either {
     Modern(Header),
 }
 
+impl Either {
+    /// There are no credits in SMB1.
+    fn ids_taken(&self) -> u64 {
+        match self {
+            Self::Old(_) => 0,
+            Self::Modern(header) => header.ids_taken(),
+        }
+    }
+}
+
 impl AskedRead {
     /// Reads a packet.
     #[must_use]
@@ -42,7 +52,7 @@ impl AskedRead {
         let message = packet
             .get(PREFIX_BYTES..)
             .filter(|_| packet.len() <= READ_PACKET_BYTES_MAX)?;
-        match message.starts_with(&smb1::header::MARK) {
+        match cifs::is_cifs(message) {
             true => Self::of_old(message),
             false => Self::of_modern(message),
         }
@@ -77,10 +87,7 @@ impl AskedRead {
     /// Credits it takes.
     #[must_use]
     pub fn ids_taken(&self) -> u64 {
-        match &self.header {
-            Either::Old(_) => 0,
-            Either::Modern(header) => header.ids_taken(),
-        }
+        self.header.ids_taken()
     }
 
     /// Whether this message cancels it (MS-SMB2 3.3.5.16, MS-CIFS 2.2.4.65).
@@ -162,10 +169,7 @@ impl AskedWrite {
     /// Credits it takes.
     #[must_use]
     pub fn ids_taken(&self) -> u64 {
-        match &self.header {
-            Either::Old(_) => 0,
-            Either::Modern(header) => header.ids_taken(),
-        }
+        self.header.ids_taken()
     }
 
     /// How the far half tells it from others; of SMB1, where ids are used again at once, by how many came before.

@@ -9,10 +9,12 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 
 use super::asked::AskedRead;
+use super::cifs::is_cifs;
 use super::connection::Connection;
 use super::credits::{Asked, Credits};
 use super::effect::{Effect, effects, file_of};
-use super::files::{OpenFile, Part};
+use super::files::Part;
+use super::guarded::Guarded;
 use super::ids::Ids;
 use super::lent::Lent;
 use super::message::Message;
@@ -21,8 +23,7 @@ use super::pending::{Lends, Pending, Purpose, Request};
 use super::reading::Reading;
 use super::smb2::connect::{NegotiateRequest, SessionSetupRequest};
 use super::smb2::header::{
-    Command, Header, MARK_COMPRESSED, MARK_ENCRYPTED, MARK_SMB1, messages, set_credits,
-    set_message_id,
+    Command, Header, MARK_COMPRESSED, MARK_ENCRYPTED, messages, set_credits, set_message_id,
 };
 use super::smb2::open::{
     CloseRequest, CreateRequest, FileId, OPLOCK_EXCLUSIVE, OPLOCK_NONE, set_oplock_asked,
@@ -258,12 +259,16 @@ impl FarSmb {
         if self.ids.is_clients() {
             return Err(reason);
         }
-        self.reading.is_quiet = true;
-        self.writing.forbid_all();
-        self.reading.end_runs(|_, _| true, out, stats);
-        out.message(Message::Quiet { reason }.encode());
-        out.gave_up(reason);
+        self.guarded().stop(reason, out, stats);
         Ok(())
+    }
+
+    pub(super) fn guarded(&mut self) -> Guarded<'_> {
+        Guarded {
+            reading: &mut self.reading,
+            writing: &mut self.writing,
+            lent: &mut self.lent,
+        }
     }
 
     fn handle_request(
@@ -277,7 +282,7 @@ impl FarSmb {
             out.local(packet);
             return Err(reason);
         }
-        if message.starts_with(&MARK_SMB1) {
+        if is_cifs(&message) {
             self.cifs.0.get_or_insert(message);
             out.local(packet);
             return self.handle_smb1_request();
@@ -288,7 +293,7 @@ impl FarSmb {
             .iter()
             .any(|effect| !matches!(effect, Effect::Closes(_)));
         for effect in found {
-            self.handle_effect(effect, out, stats);
+            self.guarded().handle_effect(effect, out, stats);
         }
         self.handle_acknowledged(&message, out, stats);
         if let Some(written) = self.take_behind(&packet) {
@@ -438,29 +443,6 @@ impl FarSmb {
         Purpose::Create(Box::new(create), lends)
     }
 
-    fn handle_effect(&mut self, effect: Effect, out: &mut Outbox, stats: &mut Stats) {
-        match effect {
-            Effect::Closes(id) => {
-                self.reading.end_runs(|other, _| other == id, out, stats);
-                self.reading.files.remove(id);
-                self.lent.handle_closing(id);
-                self.writing.forbid(id);
-            }
-            Effect::Changes(changed) => {
-                self.reading.changes = self.reading.changes.wrapping_add(1);
-                let is_safe =
-                    |id, file: &OpenFile| file.protection.is_firm() && Some(id) != changed;
-                self.reading
-                    .end_runs(|id, file| !is_safe(id, file), out, stats);
-            }
-            Effect::Everything => {
-                self.reading.changes = self.reading.changes.wrapping_add(1);
-                self.writing.forbid_all();
-                self.reading.end_runs(|_, _| true, out, stats);
-            }
-        }
-    }
-
     fn handle_response(
         &mut self,
         packet: Bytes,
@@ -468,9 +450,7 @@ impl FarSmb {
         stats: &mut Stats,
     ) -> Result<(), Reason> {
         let message = packet.slice(PREFIX_BYTES..);
-        let old = message
-            .starts_with(&MARK_SMB1)
-            .then_some(Reason::SmbDialect);
+        let old = is_cifs(&message).then_some(Reason::SmbDialect);
         if let Some(reason) = unreadable(&message).or(old) {
             out.peer(packet);
             self.cifs.1 = old.map(|_| message);

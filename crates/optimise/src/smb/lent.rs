@@ -167,6 +167,15 @@ impl Lent {
     }
 }
 
+/// Whether an open needs an oplock in the client's place: it `asks` for none, others may write, and bytes will move.
+#[must_use]
+pub fn is_wanted(asks: bool, access: u32, share: u32, options: u32) -> bool {
+    let writes = access & WRITES != 0;
+    let is_unprotected = !asks && (share & SHARE_WRITE != 0 || writes);
+    let moves = access & READS != 0 || writes;
+    is_unprotected && moves && options & OPTIONS_ABOUT_OPLOCKS == 0
+}
+
 impl FarSmb {
     /// Whether to ask for an oplock in this request. From then on its connection cannot go opaque: breaks would reach a
     /// client that knows nothing of them.
@@ -175,28 +184,16 @@ impl FarSmb {
         let is_disk = header
             .tree()
             .is_some_and(|tree| self.connection.is_disk(header.session, tree));
-        let writes = create.access & WRITES != 0;
-        let is_unprotected =
-            create.oplock == OPLOCK_NONE && (create.share & SHARE_WRITE != 0 || writes);
-        let reads = create.access & READS != 0 || writes;
-        let reads = reads && create.options & OPTIONS_ABOUT_OPLOCKS == 0;
+        let asks = create.oplock != OPLOCK_NONE;
+        let is_wanted = is_wanted(asks, create.access, create.share, create.options);
         let has_room = self.lent.has_room() && self.credits.spare() > 0;
-        is_plain && is_disk && is_unprotected && reads && has_room && !self.reading.is_quiet
+        is_plain && is_disk && is_wanted && has_room && !self.reading.is_quiet
     }
 
     /// The server wants an oplock back. Somebody waits for it to be given.
     pub(super) fn handle_recalled(&mut self, file: FileId, out: &mut Outbox, stats: &mut Stats) {
-        self.reading.end_runs(|id, _| id == file, out, stats);
-        self.reading.files.handle_oplock(file, OPLOCK_NONE);
-        let was_writable = self.writing.concerns(file);
-        self.writing.withdraw(file, out);
-        let was_ahead = self
-            .reading
-            .files
-            .get(file)
-            .is_some_and(|file| file.was_ahead);
-        let is_held = was_ahead || was_writable;
-        if self.lent.handle_recalled(file, is_held, self.now_ns, out) {
+        let now_ns = self.now_ns;
+        if self.guarded().handle_recalled(file, now_ns, out, stats) {
             self.give_back(out);
         }
     }

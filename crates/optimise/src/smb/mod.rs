@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `netbios` | packets under every dialect |
 //! | `smb1/`, `smb2/` | messages; they decide nothing |
-//! | `effect` | what a client's message means for what was read ahead |
+//! | `effect`, `guarded` | what a client's message means for what was read ahead, and what ends it |
 //! | `message` | what the halves tell each other |
 //! | `asked` | what a half may answer, and the answers |
 //! | `near`, `kept` | answers the client from what was read ahead |
@@ -29,6 +29,7 @@ mod effect;
 mod error;
 mod far;
 mod files;
+mod guarded;
 mod ids;
 mod kept;
 mod lent;
@@ -63,7 +64,7 @@ pub fn looks_like(client: &[u8]) -> Option<bool> {
     }
     // The length is no mark: what follows it is.
     let mark = client.get(netbios::PREFIX_BYTES..)?;
-    let marks = [smb2::header::MARK, smb2::header::MARK_SMB1];
+    let marks = [smb2::header::MARK, smb1::header::MARK];
     let fits = |known: &[u8; 4]| mark.iter().zip(known).all(|(seen, wanted)| seen == wanted);
     match (marks.iter().any(fits), mark.len() >= 4) {
         (false, _) => Some(false),

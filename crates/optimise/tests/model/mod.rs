@@ -2,5 +2,6 @@
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 pub mod client;
+pub mod plan;
 pub mod server;
 pub mod world;

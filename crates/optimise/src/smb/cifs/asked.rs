@@ -6,7 +6,7 @@ use super::super::files::Part;
 use super::super::netbios::packet;
 use super::super::smb1::header::{FLAG2_NT_STATUS, Header, READ_ANDX, WRITE_ANDX, lone_block};
 use super::super::smb1::transfer::{ReadRequest, WriteHead, WriteResponse, emit_read_response};
-use super::file_id;
+use super::part_of;
 
 /// The longest answer whose packet every client reads (RFC 1002 4.3.1: 17 bits of length).
 const READ_BYTES_MAX: u32 = (128 << 10) - 1024;
@@ -18,13 +18,7 @@ pub fn plain_read(message: &[u8]) -> Option<(Header, Part)> {
     let is_plain = header.command == READ_ANDX && !header.is_response() && !header.is_signed();
     let block = lone_block(message).ok().filter(|_| is_plain)?;
     let read = ReadRequest::parse(&block).ok()?;
-    let part = Part {
-        session: header.user.into(),
-        tree: header.tree.into(),
-        file: file_id(read.file),
-        offset: read.offset,
-        length: read.length,
-    };
+    let part = part_of(&header, read.file, read.offset, read.length);
     let has_length = (1..=READ_BYTES_MAX).contains(&read.length);
     has_length.then_some((header, part))
 }
@@ -45,13 +39,7 @@ pub fn lone_write(message: &[u8]) -> Option<(Header, Part, WriteHead)> {
     let is_plain = header.command == WRITE_ANDX && !header.is_response();
     let block = lone_block(message).ok().filter(|_| is_plain)?;
     let write = WriteHead::parse(&block).ok()?;
-    let part = Part {
-        session: header.user.into(),
-        tree: header.tree.into(),
-        file: file_id(write.file),
-        offset: write.offset,
-        length: write.length,
-    };
+    let part = part_of(&header, write.file, write.offset, write.length);
     Some((header, part, write))
 }
 

@@ -9,7 +9,8 @@ use bytes::{Bytes, BytesMut};
 
 use super::super::asked::AskedRead;
 use super::super::effect::Effect;
-use super::super::files::{OpenFile, Part};
+use super::super::files::OpenFile;
+use super::super::guarded::Guarded;
 use super::super::lent::Lent;
 use super::super::message::Message;
 use super::super::netbios::{PREFIX_BYTES, Packets, Piece};
@@ -28,8 +29,8 @@ use super::super::writing::{Writing, may_be_late};
 use super::agreed::Agreed;
 use super::asked::lone_write;
 use super::effect::effects;
-use super::file_id;
 use super::multiplex::{Multiplex, Purpose, Request};
+use super::{file_id, part_of};
 use crate::output::Outbox;
 use crate::reason::Reason;
 use crate::settings::Settings;
@@ -228,11 +229,7 @@ impl FarCifs {
         if !self.has_begun {
             return Err(reason);
         }
-        self.reading.is_quiet = true;
-        self.writing.forbid_all();
-        self.reading.end_runs(|_, _| true, out, stats);
-        out.message(Message::Quiet { reason }.encode());
-        out.gave_up(reason);
+        self.guarded().stop(reason, out, stats);
         Ok(())
     }
 
@@ -244,6 +241,14 @@ impl FarCifs {
         out.local(self.client.take_held());
         out.peer(self.server.take_held());
         Ok(())
+    }
+
+    pub(super) fn guarded(&mut self) -> Guarded<'_> {
+        Guarded {
+            reading: &mut self.reading,
+            writing: &mut self.writing,
+            lent: &mut self.lent,
+        }
     }
 
     /// Whether a request must wait for answers to ours: it uses one's id, there would be too many, what follows it has
@@ -272,7 +277,7 @@ impl FarCifs {
     ) -> Result<(), Reason> {
         let message = packet.slice(PREFIX_BYTES..);
         for effect in effects(&message) {
-            self.handle_effect(effect, out, stats);
+            self.guarded().handle_effect(effect, out, stats);
         }
         let Ok(header) = Header::parse(&message) else {
             out.local(packet);
@@ -395,13 +400,7 @@ impl FarCifs {
                 })
             }
             READ_ANDX => ReadRequest::parse(&first).map_or(Purpose::Pass, |read| {
-                let part = Part {
-                    session: header.user.into(),
-                    tree: header.tree.into(),
-                    file: file_id(read.file),
-                    offset: read.offset,
-                    length: read.length,
-                };
+                let part = part_of(header, read.file, read.offset, read.length);
                 Purpose::Read(part, self.reading.changes)
             }),
             _ => Purpose::Pass,
@@ -418,29 +417,6 @@ impl FarCifs {
                 self.review_writing(out);
                 let keeps = |file: &OpenFile| file.protection.protects();
                 self.reading.end_runs(|_, file| !keeps(file), out, stats);
-            }
-        }
-    }
-
-    fn handle_effect(&mut self, effect: Effect, out: &mut Outbox, stats: &mut Stats) {
-        let reading = &mut self.reading;
-        match effect {
-            Effect::Closes(id) => {
-                reading.end_runs(|other, _| other == id, out, stats);
-                self.reading.files.remove(id);
-                self.lent.handle_closing(id);
-                self.writing.forbid(id);
-            }
-            Effect::Changes(changed) => {
-                reading.changes = reading.changes.wrapping_add(1);
-                let is_safe =
-                    |id, file: &OpenFile| file.protection.is_firm() && Some(id) != changed;
-                reading.end_runs(|id, file| !is_safe(id, file), out, stats);
-            }
-            Effect::Everything => {
-                reading.changes = reading.changes.wrapping_add(1);
-                reading.end_runs(|_, _| true, out, stats);
-                self.writing.forbid_all();
             }
         }
     }

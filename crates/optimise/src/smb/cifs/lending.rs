@@ -1,14 +1,13 @@
 //! Oplocks of SMB1 that the far half holds for clients that ask for none. The other part of `far`; why, and how one is
 //! given back, is in `lent`.
 
+use super::super::lent::is_wanted;
 use super::super::netbios::packet;
 use super::super::smb1::header::{Header, LOCKING_ANDX, NT_CREATE_ANDX, lone_block};
 use super::super::smb1::open::{
     ASKS_BATCH, ASKS_OPLOCK, LEFT_NONE, LockingRequest, NtCreateRequest,
 };
-use super::super::smb2::open::{
-    FileId, OPLOCK_NONE, OPTIONS_ABOUT_OPLOCKS, READS, SHARE_WRITE, WRITES,
-};
+use super::super::smb2::open::FileId;
 use super::far::FarCifs;
 use super::file_of;
 use crate::output::Outbox;
@@ -25,28 +24,16 @@ impl FarCifs {
         }
         let block = lone_block(message).ok()?;
         let create = NtCreateRequest::parse(&block).ok()?;
-        let writes = create.access & WRITES != 0;
         let asks = create.flags & (ASKS_OPLOCK | ASKS_BATCH) != 0;
-        let is_unprotected = !asks && (create.share & SHARE_WRITE != 0 || writes);
-        let reads = create.access & READS != 0 || writes;
-        let is_plain = create.options & OPTIONS_ABOUT_OPLOCKS == 0;
-        let may = self.can_begin() && self.lent.has_room() && !self.reading.is_quiet;
-        (is_unprotected && reads && is_plain && may).then_some(create.flags | ASKS_OPLOCK)
+        let is_wanted = is_wanted(asks, create.access, create.share, create.options);
+        let may = self.agreed.can_read_ahead() && self.lent.has_room() && !self.reading.is_quiet;
+        (is_wanted && may).then_some(create.flags | ASKS_OPLOCK)
     }
 
     /// The server wants one back. Somebody waits for it to be given.
     pub(super) fn handle_recalled(&mut self, file: FileId, out: &mut Outbox, stats: &mut Stats) {
-        self.reading.end_runs(|id, _| id == file, out, stats);
-        self.reading.files.handle_oplock(file, OPLOCK_NONE);
-        let was_writable = self.writing.concerns(file);
-        self.writing.withdraw(file, out);
-        let was_ahead = self
-            .reading
-            .files
-            .get(file)
-            .is_some_and(|file| file.was_ahead);
-        let is_held = was_ahead || was_writable;
-        if self.lent.handle_recalled(file, is_held, self.now_ns, out) {
+        let now_ns = self.now_ns;
+        if self.guarded().handle_recalled(file, now_ns, out, stats) {
             self.give_back(out);
         }
     }

@@ -28,7 +28,8 @@ mod own;
 
 pub use far::FarCifs;
 
-use super::smb1::header::{MARK, WRITE_ANDX};
+use super::files::Part;
+use super::smb1::header::{Header, MARK, WRITE_ANDX};
 use super::smb2::open::FileId;
 
 /// Whether a message is of SMB1.
@@ -57,4 +58,15 @@ pub fn file_id(file: u16) -> FileId {
 #[must_use]
 pub fn file_of(id: FileId) -> u16 {
     (id.volatile & 0xffff) as u16
+}
+
+/// What a read or write is about.
+fn part_of(header: &Header, file: u16, offset: u64, length: u32) -> Part {
+    Part {
+        session: header.user.into(),
+        tree: header.tree.into(),
+        file: file_id(file),
+        offset,
+        length,
+    }
 }

@@ -16,6 +16,12 @@ use crate::stats::Stats;
 /// Reads of ours at a time: a server is near.
 const OWN_MAX: usize = 16;
 
+/// From now on messages of ours are among the client's: SMB1 always lets that begin.
+fn begin(has_begun: &mut bool) -> bool {
+    *has_begun = true;
+    true
+}
+
 impl FarCifs {
     /// Lets it be decided what to read ahead, and reads that.
     pub(super) fn read_on<T>(
@@ -34,10 +40,7 @@ impl FarCifs {
         let is_changing = self.multiplex.has_changes();
         self.reading.allowance = self.allowance();
         let has_begun = &mut self.has_begun;
-        let begin = || {
-            *has_begun = true;
-            true
-        };
+        let begin = || begin(has_begun);
         self.reading.consider(part, is_changing, begin, out, stats);
         self.send_orders(out);
     }
@@ -55,18 +58,10 @@ impl FarCifs {
         }
         let is_changing = self.multiplex.has_changes();
         let has_begun = &mut self.has_begun;
-        let begin = || {
-            *has_begun = true;
-            true
-        };
+        let begin = || begin(has_begun);
         let asked = (part, changes);
         self.reading
             .handle_passed_read(asked, got_bytes, is_changing, begin, out);
-    }
-
-    /// Whether anything can be done for this connection.
-    pub(super) fn can_begin(&self) -> bool {
-        self.agreed.can_read_ahead()
     }
 
     /// So many more reads of ours the server takes.

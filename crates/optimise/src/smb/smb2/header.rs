@@ -11,8 +11,6 @@ pub const MARK: [u8; 4] = [0xfe, b'S', b'M', b'B'];
 pub const MARK_ENCRYPTED: [u8; 4] = [0xfd, b'S', b'M', b'B'];
 /// First bytes of a compressed one (MS-SMB2 2.2.42).
 pub const MARK_COMPRESSED: [u8; 4] = [0xfc, b'S', b'M', b'B'];
-/// First bytes of a message of SMB1, with which a client may begin (MS-SMB2 3.3.5.3.1).
-pub const MARK_SMB1: [u8; 4] = [0xff, b'S', b'M', b'B'];
 /// A message that answers nothing: a break.
 pub const MESSAGE_ID_NONE: u64 = u64::MAX;
 
