@@ -28,7 +28,7 @@ pub struct ProcessId {
 impl ProcessId {
     /// The running process with this number, if there is one.
     pub fn of(pid: i32) -> Option<Self> {
-        let (_, start_ticks) = read_stat(pid)?;
+        let start_ticks = Stat::read(pid)?.start_ticks;
         Some(Self { pid, start_ticks })
     }
 
@@ -43,7 +43,7 @@ impl ProcessId {
 
     /// Whether it runs. A zombie has ended.
     pub fn is_alive(self) -> bool {
-        matches!(read_stat(self.pid), Some((state, start)) if start == self.start_ticks && state != 'Z' && state != 'X')
+        self.stat().is_some()
     }
 
     /// Sends `signal`; `false` where the process has ended already.
@@ -69,12 +69,13 @@ impl ProcessId {
 
     /// Processor time it has used, its own and the kernel's for it, in seconds.
     pub fn cpu_s(self) -> Option<f64> {
-        let text = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
-        let (_, rest) = text.rsplit_once(')')?;
-        // The 14th and 15th field of proc_pid_stat(5), counted in ticks.
-        let ticks = rest.split_whitespace().skip(11).take(2);
-        let ticks: u64 = ticks.map(|ticks| ticks.parse().unwrap_or(0)).sum();
-        self.is_alive().then(|| ticks as f64 / TICKS_PER_S)
+        Some(self.stat()?.cpu_ticks as f64 / TICKS_PER_S)
+    }
+
+    /// None once it has ended.
+    fn stat(self) -> Option<Stat> {
+        let has_ended = |stat: &Stat| ['Z', 'X'].contains(&stat.state);
+        Stat::read(self.pid).filter(|stat| stat.start_ticks == self.start_ticks && !has_ended(stat))
     }
 
     /// Waits until it has ended; `false` after `patience`.
@@ -113,15 +114,27 @@ pub fn end_all(processes: &[ProcessId], patience: Duration) -> Result<(), LabErr
     Ok(())
 }
 
-/// State letter and start time of a process.
-fn read_stat(pid: i32) -> Option<(char, u64)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program name stands in parentheses and may itself contain any character.
-    let (_, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    let start_ticks = fields.nth(18)?.parse().ok()?;
-    Some((state, start_ticks))
+/// What is of use of `/proc/PID/stat` (proc_pid_stat(5)).
+struct Stat {
+    state: char,
+    /// User and system time together.
+    cpu_ticks: u64,
+    start_ticks: u64,
+}
+
+impl Stat {
+    fn read(pid: i32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The program name, the second field, stands in parentheses and may itself contain any character.
+        let (_, rest) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let number = |nth: usize| fields.get(nth - 3)?.parse::<u64>().ok();
+        Some(Self {
+            state: fields.first()?.chars().next()?,
+            cpu_ticks: number(14)? + number(15)?,
+            start_ticks: number(22)?,
+        })
+    }
 }
 
 #[cfg(test)]

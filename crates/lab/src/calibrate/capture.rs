@@ -7,18 +7,13 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::capture::{packets, start_tcpdump};
 use crate::deployment::Lab;
 use crate::error::{During, LabError};
-use crate::netns::Namespace;
 use crate::topology::{Side, WAN};
 
-/// Magic number of a pcap file with nanoseconds, in the writer's byte order.
-const MAGIC_NS: u32 = 0xa1b2_3c4d;
-const FILE_HEADER_BYTES: usize = 24;
-const RECORD_HEADER_BYTES: usize = 16;
-const START_PATIENCE: Duration = Duration::from_secs(10);
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Which echo message: request or reply, and its number.
@@ -41,7 +36,8 @@ impl Captures {
         for side in Side::BOTH {
             let namespace = lab.gateway(side)?;
             let path = file(lab, side);
-            start_one(lab, &namespace, side, &path)?;
+            let which = [WAN, "-s", "64", "icmp"];
+            start_tcpdump(lab, role(side), &namespace, &path.to_string_lossy(), &which)?;
         }
         Ok(Self {
             files: Side::BOTH.map(|side| file(lab, side)),
@@ -81,58 +77,10 @@ fn role(side: Side) -> &'static str {
     }
 }
 
-fn start_one(
-    lab: &mut Lab,
-    namespace: &Namespace,
-    side: Side,
-    file: &Path,
-) -> Result<(), LabError> {
-    let file = file.to_string_lossy();
-    #[rustfmt::skip]
-    let words = [
-        "tcpdump", "-i", WAN, "-n", "-p", "-s", "64", "-Z", "root", "--immediate-mode",
-        "--time-stamp-precision=nano", "-w", &file, "icmp",
-    ];
-    lab.sandbox_mut().start(role(side), namespace, &words)?;
-    let end = Instant::now() + START_PATIENCE;
-    loop {
-        let log = std::fs::read_to_string(lab.sandbox().log_path(role(side))).unwrap_or_default();
-        if log.contains("listening on") {
-            return Ok(());
-        }
-        if Instant::now() > end {
-            return Err(LabError::NotReady {
-                what: "tcpdump".to_owned(),
-                why: format!("nothing within {} s", START_PATIENCE.as_secs()),
-                log_tail: lab.sandbox().log_tail(role(side)),
-            });
-        }
-        sleep(Duration::from_millis(20));
-    }
-}
-
 /// The time of each echo message in a pcap file, in nanoseconds.
 fn echoes(file: &[u8]) -> Option<HashMap<Echo, u64>> {
-    if read_u32(file, 0)? != MAGIC_NS {
-        return None;
-    }
-    let mut echoes = HashMap::new();
-    let mut at = FILE_HEADER_BYTES;
-    while let Some(length) = read_u32(file, at + 8) {
-        let time_ns =
-            u64::from(read_u32(file, at)?) * 1_000_000_000 + u64::from(read_u32(file, at + 4)?);
-        let start = at + RECORD_HEADER_BYTES;
-        let end = start.checked_add(length as usize)?;
-        // A record cut off by the end of the capture is left out.
-        let Some(frame) = file.get(start..end) else {
-            break;
-        };
-        if let Some(echo) = echo(frame) {
-            echoes.insert(echo, time_ns);
-        }
-        at = end;
-    }
-    Some(echoes)
+    let seen = packets(file)?.filter_map(|packet| Some((echo(packet.bytes)?, packet.time_ns)));
+    Some(seen.collect())
 }
 
 /// An ICMP echo message over IPv4 over Ethernet (RFC 792).
@@ -152,39 +100,28 @@ fn echo(frame: &[u8]) -> Option<Echo> {
     })
 }
 
-fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::file;
 
-    fn file(records: &[(u32, u32, u8, u16)]) -> Vec<u8> {
-        let mut file = MAGIC_NS.to_ne_bytes().to_vec();
-        file.resize(FILE_HEADER_BYTES, 0);
-        for (seconds, nanoseconds, kind, sequence) in records {
-            let mut frame = vec![0u8; 14 + 20 + 8];
-            frame[14] = 0x45;
-            frame[34] = *kind;
-            frame[40..42].copy_from_slice(&sequence.to_be_bytes());
-            for number in [
-                *seconds,
-                *nanoseconds,
-                frame.len() as u32,
-                frame.len() as u32,
-            ] {
-                file.extend(number.to_ne_bytes());
-            }
-            file.extend(frame);
-        }
-        file
+    /// An ICMP message of a kind with its number.
+    fn message(kind: u8, sequence: u16) -> Vec<u8> {
+        let mut frame = vec![0u8; 14 + 20 + 8];
+        frame[14] = 0x45;
+        frame[34] = kind;
+        frame[40..42].copy_from_slice(&sequence.to_be_bytes());
+        frame
     }
 
     #[test]
     fn echo_messages_are_found_with_their_times() {
-        let found = echoes(&file(&[(1, 5, 8, 7), (1, 6, 3, 7), (2, 0, 0, 7)])).unwrap();
+        let whole = file(&[
+            (1_000_000_005, message(8, 7)),
+            (1_000_000_006, message(3, 7)),
+            (2_000_000_000, message(0, 7)),
+        ]);
+        let found = echoes(&whole).unwrap();
         let request = Echo {
             is_request: true,
             sequence: 7,
@@ -202,10 +139,14 @@ mod tests {
 
     #[test]
     fn a_capture_may_end_anywhere() {
-        let whole = file(&[(1, 5, 8, 1), (2, 5, 8, 2)]);
-        for length in FILE_HEADER_BYTES..whole.len() {
+        let header_bytes = file(&[]).len();
+        let whole = file(&[
+            (1_000_000_005, message(8, 1)),
+            (2_000_000_005, message(8, 2)),
+        ]);
+        for length in header_bytes..whole.len() {
             let found = echoes(&whole[..length]).unwrap();
-            assert_eq!(found.len(), (length - FILE_HEADER_BYTES) / 58);
+            assert_eq!(found.len(), (length - header_bytes) / 58);
         }
         assert!(echoes(&whole[..3]).is_none());
         assert!(echoes(&[0; 24]).is_none());

@@ -13,9 +13,13 @@ use std::time::{Duration, Instant};
 
 use crate::deployment::Lab;
 use crate::error::{During, LabError};
+use crate::netns::Namespace;
 use crate::topology::{LAN, Side, WAN};
 
 pub(crate) use crossed::{Crossed, Speakers, crossed};
+pub(crate) use pcap::packets;
+#[cfg(test)]
+pub(crate) use pcap::tests::file;
 #[cfg(test)]
 pub(crate) use transfer::Transfer;
 pub(crate) use transfer::{Shown, Span, shown};
@@ -100,7 +104,7 @@ impl Captures {
         let mut missed = 0;
         for place in Place::BOTH {
             lab.sandbox_mut().stop(place.role(), END_PATIENCE)?;
-            missed += dropped(&log(lab, place));
+            missed += dropped(&log(lab, place.role()));
         }
         let read = |path: &PathBuf| {
             let bytes = std::fs::read(path).during(|| format!("reading {}", path.display()))?;
@@ -116,8 +120,8 @@ impl Captures {
     }
 }
 
-fn log(lab: &Lab, place: Place) -> String {
-    std::fs::read_to_string(lab.sandbox().log_path(place.role())).unwrap_or_default()
+fn log(lab: &Lab, role: &str) -> String {
+    std::fs::read_to_string(lab.sandbox().log_path(role)).unwrap_or_default()
 }
 
 fn start_one(lab: &mut Lab, place: Place, file: &str) -> Result<(), LabError> {
@@ -126,19 +130,36 @@ fn start_one(lab: &mut Lab, place: Place, file: &str) -> Result<(), LabError> {
     // The log of the one before says that it listens.
     let _ = std::fs::remove_file(lab.sandbox().log_path(place.role()));
     let namespace = lab.gateway(Side::A)?;
-    #[rustfmt::skip]
-    let words = [
-        "tcpdump", "-i", place.interface(), "-n", "-p", "-s", place.kept_bytes(), "-B", BUFFER_KIB, "-Z", "root",
-        "--immediate-mode", "--time-stamp-precision=nano", "-w", file,
+    let which = [
+        place.interface(),
+        "-s",
+        place.kept_bytes(),
+        "-B",
+        BUFFER_KIB,
     ];
-    lab.sandbox_mut().start(place.role(), &namespace, &words)?;
+    start_tcpdump(lab, place.role(), &namespace, file, &which)
+}
+
+/// Starts tcpdump, which writes to `file`, and waits until it sees packets. `which` begins with the interface; any of tcpdump's words
+/// may follow.
+pub(crate) fn start_tcpdump(
+    lab: &mut Lab,
+    role: &str,
+    namespace: &Namespace,
+    file: &str,
+    which: &[&str],
+) -> Result<(), LabError> {
+    let how = ["tcpdump", "-n", "-p", "-Z", "root", "--immediate-mode"];
+    let what = ["--time-stamp-precision=nano", "-w", file, "-i"];
+    let words = [&how[..], &what, which].concat();
+    lab.sandbox_mut().start(role, namespace, &words)?;
     let end = Instant::now() + START_PATIENCE;
-    while !log(lab, place).contains("listening on") {
+    while !log(lab, role).contains("listening on") {
         if Instant::now() > end {
             return Err(LabError::NotReady {
                 what: "tcpdump".to_owned(),
                 why: format!("nothing within {} s", START_PATIENCE.as_secs()),
-                log_tail: lab.sandbox().log_tail(place.role()),
+                log_tail: lab.sandbox().log_tail(role),
             });
         }
         sleep(Duration::from_millis(20));

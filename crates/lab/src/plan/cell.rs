@@ -1,6 +1,7 @@
 //! One cell of a plan: a link, a client, what it does, and what stands between.
 
 use super::circuit::Circuit;
+use crate::lockstep::BLOCK_BYTES;
 
 /// What stands between client and server. The letters are the study's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -190,6 +191,11 @@ impl Cell {
         format!("{} {}", self.scenario(), self.config.word())
     }
 
+    /// Whether its copy goes on as it does after a while: its client waits for every block, and nothing is done about that.
+    pub fn is_steady(&self) -> bool {
+        self.client.is_lockstep() && !self.config.is_accelerated()
+    }
+
     /// About how long its client takes, for who waits.
     pub fn expected_s(&self) -> f64 {
         /// Round trips for a block and a window that is smaller than it.
@@ -198,7 +204,7 @@ impl Cell {
         let waits = match self.work {
             _ if self.config.is_accelerated() => 0.0,
             Work::Folder => 5.0 * f64::from(self.files),
-            _ if self.client.is_lockstep() => TRIPS * self.size_bytes as f64 / 61_440.0,
+            _ if self.client.is_lockstep() => TRIPS * self.size_bytes as f64 / BLOCK_BYTES as f64,
             _ => 0.0,
         };
         least_s + waits * self.circuit.rtt_s()

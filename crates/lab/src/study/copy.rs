@@ -17,7 +17,7 @@ use crate::demo::progress::Progress;
 use crate::demo::servers::{Folders, SHARE, SMB_PORT, make_folder};
 use crate::deployment::Lab;
 use crate::error::{During, LabError};
-use crate::lockstep::{self, Dialect, LockstepError, Remote};
+use crate::lockstep::{self, BLOCK_BYTES, Dialect, LockstepError, Remote};
 use crate::plan::{Cell, Client, Plan, Work};
 use crate::topology::SERVER;
 
@@ -27,8 +27,6 @@ const LOOK: Duration = Duration::from_millis(20);
 const WATCH: Duration = Duration::from_millis(100);
 /// What is compared at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// What Windows XP asks for at once; smbget can be told.
-const BLOCK: &str = "61440";
 
 /// Files of one copy. Each has a name and a content of its own.
 #[derive(Debug)]
@@ -158,11 +156,12 @@ fn is_beginning(part: &Path, whole: &Path) -> io::Result<bool> {
 /// A client that runs.
 enum Running {
     Program(Child, PathBuf),
-    Own(
-        JoinHandle<Result<Result<u64, LockstepError>, LabError>>,
-        Arc<AtomicBool>,
-    ),
+    /// None once it has told how it ended.
+    Own(Option<OwnClient>, Arc<AtomicBool>),
 }
+
+/// Bytes copied; the outer error is that of its namespace.
+type OwnClient = JoinHandle<Result<Result<u64, LockstepError>, LabError>>;
 
 /// How a cell's copy is to be run.
 #[derive(Debug, Clone, Copy)]
@@ -216,10 +215,8 @@ impl Copying<'_> {
         }
     }
 
-    /// Only what waits for every block, and is not accelerated, goes on as it does.
     fn flat(self) -> Option<Flat> {
-        let is_steady = self.cell.client.is_lockstep() && !self.cell.config.is_accelerated();
-        let after_s = self.plan.flat_after_s.filter(|_| is_steady)?;
+        let after_s = self.plan.flat_after_s.filter(|_| self.cell.is_steady())?;
         Some(Flat::new(after_s as f64))
     }
 
@@ -250,7 +247,7 @@ impl Copying<'_> {
             Work::Write => lockstep::put(dialect, &remote, &source, &flag),
             _ => lockstep::get(dialect, &remote, &target, &flag),
         });
-        Ok(Running::Own(thread, cut))
+        Ok(Running::Own(Some(thread), cut))
     }
 
     fn start_program(self, mut command: Command) -> Result<Running, LabError> {
@@ -271,7 +268,8 @@ impl Copying<'_> {
     fn smbget(self) -> Result<Command, LabError> {
         let mut command = self.lab.client()?.command("smbget");
         command.env("SMB_CONF_PATH", &self.folders.smb_client_config);
-        command.args(["--guest", "--nonprompt", "--quiet", "--blocksize", BLOCK]);
+        let block = BLOCK_BYTES.to_string();
+        command.args(["--guest", "--nonprompt", "--quiet", "--blocksize", &block]);
         command.arg("--outputfile").arg(&self.files.target);
         command.arg(format!("smb://{SERVER}/{SHARE}/{}", self.files.name));
         Ok(command)
@@ -342,10 +340,10 @@ impl Running {
                     }
                 }))
             }
-            Self::Own(thread, _) if !thread.is_finished() => Ok(None),
             Self::Own(thread, _) => {
-                // It is taken once; what is left in its place is never asked.
-                let done = std::mem::replace(thread, std::thread::spawn(|| Ok(Ok(0))));
+                let Some(done) = thread.take_if(|thread| thread.is_finished()) else {
+                    return Ok(None);
+                };
                 let copied = done.join().unwrap_or_else(|_| {
                     Err(LabError::Invalid {
                         what: "the client".to_owned(),
@@ -371,7 +369,7 @@ impl Running {
             Self::Own(thread, cut) => {
                 cut.store(true, Ordering::Relaxed);
                 // That it was stopped is what it says.
-                let _ = thread.join();
+                let _ = thread.map(JoinHandle::join);
                 Ok(())
             }
         }

@@ -121,10 +121,8 @@ fn begin(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError> {
 pub fn expected_s(plan: &Plan, cell: &Cell) -> f64 {
     const AROUND_S: f64 = 4.0;
     let most_s = plan.cell_s as f64;
-    let flat_s = match plan.flat_after_s {
-        Some(flat_s) if cell.client.is_lockstep() && !cell.config.is_accelerated() => flat_s as f64,
-        _ => most_s,
-    };
+    let flat_s = plan.flat_after_s.filter(|_| cell.is_steady());
+    let flat_s = flat_s.map_or(most_s, |flat_s| flat_s as f64);
     let copy_s = cell.expected_s().min(flat_s).min(most_s);
     (copy_s + AROUND_S) * f64::from(plan.repeat)
 }
