@@ -21,6 +21,8 @@ pub mod explicit;
 mod far;
 pub mod flow;
 pub mod flow_table;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod gateway;
 pub mod intercept;
 pub mod keys;

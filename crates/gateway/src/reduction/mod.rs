@@ -11,6 +11,8 @@
 
 mod channel;
 mod ends;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 mod halves;
 mod held;
 mod keeper;

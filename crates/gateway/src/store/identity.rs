@@ -11,6 +11,9 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 const MAGIC: [u8; 8] = *b"FHSTORE\x01";
 const HASHED_BYTES: usize = 56;
+/// Bytes of a label.
+#[cfg(any(test, feature = "fuzz"))]
+pub(super) const LABEL_BYTES: usize = HASHED_BYTES + 32;
 
 /// A label: which store, and where it belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +103,7 @@ mod tests {
             place: [9; 32],
         };
         let bytes = label.bytes();
-        assert_eq!(bytes.len(), 88);
+        assert_eq!(bytes.len(), LABEL_BYTES);
         assert!(bytes.starts_with(b"FHSTORE\x01\xff\xee\xdd\xcc\xbb\xaa\x99\x88\x77"));
         assert_eq!(Label::read(&bytes), Some(label));
         for at in 0..bytes.len() {

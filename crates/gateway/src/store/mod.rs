@@ -44,6 +44,8 @@ mod catalog;
 mod embedded;
 mod files;
 mod footer;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod fuzz;
 mod identity;
 #[cfg(test)]
 mod tests;
