@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Reduction;
 use super::receiving::Read;
-use super::record::{BARE_BYTES_MAX, Draft, Record, Records, literals};
+use super::record::{BARE_BYTES_MAX, Draft, Record, Records, framed, literals};
 use crate::lock::lock;
 use crate::session::FlowHandle;
 
@@ -154,10 +154,9 @@ impl Writer {
             return Ok(());
         }
         let drafts = self.drafts(&batch).await;
+        self.records += drafts.len() as u64;
         let mut sent_bytes = 0;
-        for draft in drafts {
-            self.records += 1;
-            let record = self.seal(flow, draft).bytes();
+        for record in self.seal(flow, drafts) {
             sent_bytes += record.len();
             flow.write(record).await?;
         }
@@ -221,34 +220,40 @@ impl Writer {
         sending.must_wait(&lock(&self.reduction.store.encoder), self.flow)
     }
 
-    fn seal(&mut self, flow: &FlowHandle, draft: Draft) -> Record {
-        match draft {
-            Draft::Bare(bytes) => Record::Bare(bytes),
-            Draft::Frame(plain, mark) => {
-                let frame = self.compress(flow, &plain);
-                match mark {
-                    Some(mark) => Record::Frame(mark, frame),
-                    None => Record::Literal(frame),
+    /// The records as they are written.
+    fn seal(&mut self, flow: &FlowHandle, drafts: Vec<Draft>) -> Vec<Bytes> {
+        let (mut records, mut spent) = (Vec::new(), Vec::new());
+        for draft in drafts {
+            match draft {
+                Draft::Bare(bytes) => records.push(Record::Bare(bytes).bytes()),
+                Draft::Frame(plain, mark) => {
+                    records.push(framed(mark, |out| self.compress(flow, &plain, out)));
+                    spent.push(plain);
                 }
             }
         }
+        if self.eliminated && !spent.is_empty() {
+            let sending = lock(&self.reduction.sending);
+            sending.recycle(&mut lock(&self.reduction.store.encoder), spent);
+        }
+        records
     }
 
-    fn compress(&mut self, flow: &FlowHandle, plain: &Plain) -> Bytes {
+    /// Appends the frame, compressed as it is worth.
+    fn compress(&mut self, flow: &FlowHandle, plain: &Plain, out: &mut Vec<u8>) {
         let codec = self.levels.trial();
-        let mut frame = Vec::new();
+        let start = out.len();
         let before_ns = cpu_ns();
         self.reduction
-            .with_compressor(|compressor| plain.seal(codec, compressor, &mut frame));
+            .with_compressor(|compressor| plain.seal(codec, compressor, out));
         let took_ns = cpu_ns().saturating_sub(before_ns);
         self.levels
-            .handle_sample(codec, plain.payload.len(), frame.len(), took_ns);
+            .handle_sample(codec, plain.payload.len(), out.len() - start, took_ns);
         let rate_bytes_s = match flow.session().rate_bytes_s() {
             0 => RATE_BYTES_S_ASSUMED,
             known => known,
         };
         self.levels.choose(1.0, rate_bytes_s as f64);
-        frame.into()
     }
 }
 

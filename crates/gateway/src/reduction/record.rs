@@ -50,6 +50,18 @@ pub(super) fn literals(flow: u64, bytes: &[u8]) -> Vec<Draft> {
         .collect()
 }
 
+/// A record of the frame that `write` appends, with the mark of its epoch if it is of the log. It is written where it will be sent from.
+pub(super) fn framed(mark: Option<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    let mut out = vec![0; 3];
+    out.push(mark.unwrap_or(0));
+    write(&mut out);
+    let [_, length @ ..] = ((out.len() - 3) as u32).to_be_bytes();
+    if let Some(head) = out.first_chunk_mut::<3>() {
+        *head = length;
+    }
+    out.into()
+}
+
 /// The mark of an epoch in its records.
 pub(super) fn mark_of(epoch: u32) -> u8 {
     1 + (epoch % 250) as u8
@@ -131,6 +143,16 @@ mod tests {
             assert_eq!(records.next(), Ok(Some(record)));
             assert!(records.is_empty());
         }
+    }
+
+    #[test]
+    fn a_record_that_is_written_in_place_is_the_same() {
+        let payload = Bytes::from_static(b"a frame");
+        let write = |out: &mut Vec<u8>| out.extend_from_slice(&payload);
+        let literal = Record::Literal(payload.clone());
+        assert_eq!(framed(None, write), literal.bytes());
+        let of_log = Record::Frame(9, payload.clone());
+        assert_eq!(framed(Some(9), write), of_log.bytes());
     }
 
     #[test]

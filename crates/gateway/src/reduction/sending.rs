@@ -89,6 +89,13 @@ impl Sending {
         half.look(self.tunnel, batch)
     }
 
+    /// Frames whose records are made: their memory is used for the next ones.
+    pub(super) fn recycle(&self, half: &mut EncoderHalf, spent: Vec<Plain>) {
+        if let Some(encoder) = half.of(self.tunnel) {
+            spent.into_iter().for_each(|plain| encoder.recycle(plain));
+        }
+    }
+
     /// Makes records of a flow's bytes, numbered from `first` on. `None` if there is no log at present, or no room in it.
     pub(super) fn encode(
         &mut self,
