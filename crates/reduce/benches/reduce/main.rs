@@ -1,5 +1,5 @@
 //! `make bench-reduce`: how much of a second version does not cross the WAN, and what that costs in processor time.
-//! Prints a table and writes `out/reduce.json`.
+//! Prints a table and writes `out/reduce.json`, and the same as tables `out/reduce.md`.
 //!
 //! | environment | what |
 //! |---|---|
@@ -13,6 +13,7 @@ mod corpora;
 mod fastcdc;
 mod passes;
 mod reference;
+mod report;
 #[path = "../../tests/source/mod.rs"]
 mod source;
 
@@ -21,12 +22,13 @@ use std::process::ExitCode;
 
 use corpora::Pair;
 use farhaul_lab::measurement::{Measurement, Op, Row};
-use farhaul_reduce::{Codec, Levels, Settings};
+use farhaul_reduce::{Codec, Levels, Memory, Settings};
 use passes::{Link, Pass};
 
 const PLAN: &str = "the first 256 MB of each version (MEGABYTES says otherwise); each pair once through encoder and decoder in one thread, memory tier: first version, second version \
     (edited), second version again (identical), every byte compared; input in pieces of 256 KiB from one buffer; GB/s (1e9) of \
-    the thread's CPU time, memory touched before; encode includes framing and compression; wire bytes with zstd 3 unless the row \
+    the thread's CPU time, memory touched before; `disk tier`: memory for 32 MB, everything else on two disks (in memory here) and read back \
+    when it is found again; encode includes framing and compression; wire bytes with zstd 3 unless the row \
     says null; `share` is (input - wire) / (input - patch-from), `share beyond zstd` (zstd - wire) / (zstd - patch-from) with \
     zstd -3 --long=31";
 
@@ -36,6 +38,8 @@ const DECODE_TARGET: f64 = 5.0;
 const SHARE_TARGET: f64 = 0.97;
 /// Wire bytes per byte of an identical re-send: 64 KiB for a gigabyte.
 const IDENTICAL_TARGET: f64 = 65_536.0 / 1e9;
+/// Memory of the log where the rest is on disk.
+const DISK_TIER_MEMORY_BYTES: usize = 32 << 20;
 /// Bytes of each version in units of 1e6.
 const MEGABYTES: usize = 256;
 /// Literals the levels are tried on.
@@ -59,20 +63,13 @@ fn main() -> ExitCode {
         rows.iter().for_each(show);
         document.rows.extend(rows);
     }
-    let row = Row::failed(
-        "all",
-        "disk tier",
-        "share",
-        "",
-        "looked up and tested (tests/away), not measured yet",
-    );
-    document.rows.push(row);
     if !only.is_empty() {
         return ExitCode::SUCCESS;
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out");
     match document.write(&folder) {
         Ok(path) => {
+            std::fs::write(path.with_extension("md"), report::report(&document)).unwrap();
             println!("{}", path.display());
             ExitCode::SUCCESS
         }
@@ -105,7 +102,7 @@ fn show(row: &Row) {
 
 /// Huge pages, all there from the start: a gateway that has run for an hour pays for neither.
 #[allow(unsafe_code)]
-fn huge_pages(start: *const u8, bytes: usize) {
+fn huge_pages(_: Memory, start: *const u8, bytes: usize) {
     use rustix::mm::{Advice, madvise};
     let page = 2 << 20;
     let skip = start.align_offset(page);
@@ -158,6 +155,7 @@ fn measure(pair: &Pair) -> Vec<Row> {
             rows.push(Row::of(pair.name, "null", "index", "B/GB", per_gb));
         }
     }
+    rows.extend(disk_rows(pair, reference.as_ref()));
     let mut chunks = fastcdc::Chunks::default();
     chunks.pass(&pair.first, Codec::Zstd(3));
     let (wire, new) = chunks.pass(&pair.second, Codec::Zstd(3));
@@ -173,6 +171,30 @@ fn measure(pair: &Pair) -> Vec<Row> {
         false,
     ));
     rows.extend(level_rows(pair));
+    rows
+}
+
+/// The same with little memory: what has left it is read back from disk.
+fn disk_rows(pair: &Pair, reference: Result<&reference::Zstd, &String>) -> Vec<Row> {
+    let mut link = Link::with_disks(Settings {
+        anchor_bytes: settings(pair).memory_bytes / 900,
+        extents_max: settings(pair).extents_max,
+        ..Settings::of_memory(DISK_TIER_MEMORY_BYTES)
+    });
+    let mut rows = Vec::new();
+    for (nth, input) in [&pair.first, &pair.second, &pair.second]
+        .into_iter()
+        .enumerate()
+    {
+        let pass = link.pass(input, Codec::Zstd(3));
+        let config = format!("{} disk tier", CONFIGS[nth]);
+        rows.extend(speed_rows(pair, &config, &pass, None));
+        let wire = Row::of(pair.name, &config, "wire", "B", pass.wire_bytes as f64);
+        rows.push(wire.detail("recalled", link.encoder.stats().recalled));
+        if nth == 1 {
+            rows.extend(share_rows(pair, &config, pass.wire_bytes, reference, true));
+        }
+    }
     rows
 }
 

@@ -1,0 +1,138 @@
+//! The measurement as tables. What misses its target is in bold.
+
+use std::fmt::Write;
+
+use farhaul_lab::measurement::{Measurement, Row};
+
+use crate::CONFIGS;
+use crate::corpora::NAMES;
+
+/// All of it in Markdown.
+pub fn report(measured: &Measurement) -> String {
+    let rows = Rows(&measured.rows);
+    let mut text = format!(
+        "# What a second version costs\n\nCommit {}, {}, {}. {}.\n",
+        measured.commit.as_deref().unwrap_or("unknown"),
+        measured.date,
+        measured.machine.processor.as_deref().unwrap_or("unknown"),
+        measured.plan
+    );
+    text += "\nBold is what misses its target.\n";
+    shares(&rows, &mut text);
+    speeds(&rows, &mut text);
+    levels(&rows, &mut text);
+    text
+}
+
+struct Rows<'a>(&'a [Row]);
+
+impl Rows<'_> {
+    /// A cell; `-` where nothing was measured.
+    fn cell(&self, pair: &str, config: &str, metric: &str, digits: usize) -> String {
+        let is_it = |row: &&Row| {
+            (
+                row.scenario.as_str(),
+                row.config.as_str(),
+                row.metric.as_str(),
+            ) == (pair, config, metric)
+        };
+        let row = self.0.iter().find(is_it);
+        let Some((row, value)) = row.and_then(|row| Some((row, row.value?))) else {
+            return "-".to_owned();
+        };
+        match row.ok {
+            Some(false) => format!("**{value:.digits$}**"),
+            _ => format!("{value:.digits$}"),
+        }
+    }
+}
+
+fn line(cells: &[String], text: &mut String) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "| {} |", cells.join(" | "));
+}
+
+fn head(cells: &[&str], text: &mut String) {
+    text.push('\n');
+    line(
+        &cells
+            .iter()
+            .map(|cell| (*cell).to_owned())
+            .collect::<Vec<_>>(),
+        text,
+    );
+    line(&vec!["---".to_owned(); cells.len()], text);
+}
+
+fn shares(rows: &Rows, text: &mut String) {
+    text.push_str("\n## The edited version on the wire, and the identical one after it\n");
+    head(
+        &[
+            "pair",
+            "bytes, memory tier",
+            "share",
+            "bytes, disk tier",
+            "share",
+            "FastCDC 8K",
+            "share",
+            "identical, bytes",
+            "index, B/GB",
+        ],
+        text,
+    );
+    for pair in NAMES {
+        let cells = [
+            (*pair).to_owned(),
+            rows.cell(pair, "edited zstd 3", "wire", 0),
+            rows.cell(pair, "edited zstd 3", "share", 4),
+            rows.cell(pair, "edited disk tier", "wire", 0),
+            rows.cell(pair, "edited disk tier", "share", 4),
+            rows.cell(pair, "FastCDC 8K zstd 3", "wire", 0),
+            rows.cell(pair, "FastCDC 8K zstd 3", "share", 4),
+            rows.cell(pair, "identical null", "wire", 0),
+            rows.cell(pair, "null", "index", 0),
+        ];
+        line(&cells, text);
+    }
+}
+
+fn speeds(rows: &Rows, text: &mut String) {
+    text.push_str("\n## GB/s of one core's time: first, edited, identical\n");
+    head(
+        &[
+            "pair",
+            "encode, null",
+            "decode, null",
+            "encode, zstd 3",
+            "encode, disk tier",
+        ],
+        text,
+    );
+    for pair in NAMES {
+        let of = |codec: &str, metric: &str| {
+            let cells = CONFIGS.map(|pass| rows.cell(pair, &format!("{pass} {codec}"), metric, 2));
+            cells.join(", ")
+        };
+        let cells = [
+            (*pair).to_owned(),
+            of("null", "encode"),
+            of("null", "decode"),
+            of("zstd 3", "encode"),
+            of("disk tier", "encode"),
+        ];
+        line(&cells, text);
+    }
+}
+
+fn levels(rows: &Rows, text: &mut String) {
+    text.push_str("\n## The level one core chooses for the first version, by link (-100: none)\n");
+    let links = crate::LINKS_MBIT_S.map(|mbit_s| format!("{mbit_s} Mbit/s"));
+    let mut titles = vec!["pair"];
+    titles.extend(links.iter().map(String::as_str));
+    head(&titles, text);
+    for pair in NAMES {
+        let mut cells = vec![(*pair).to_owned()];
+        cells.extend(links.iter().map(|link| rows.cell(pair, link, "level", 0)));
+        line(&cells, text);
+    }
+}
