@@ -4,7 +4,13 @@
 //! memory once and not thirty times. What was looked up stays good behind a match: a block is never looked at twice.
 
 use crate::index::{Index, WINDOW_BYTES};
+use crate::noise::{NOISE_BYTES, is_noise};
 use crate::sampler::{Sampler, is_anchor};
+
+/// Samples looked up together belong to so many bytes,
+pub(crate) const BLOCK_BYTES: usize = 2048;
+/// or to so many of noise, which has few.
+pub(crate) const NOISE_BLOCK_BYTES: usize = 8192;
 
 /// A sampled position of the input.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +32,8 @@ pub(crate) struct Ahead {
     next: usize,
     /// The samples before this position are known.
     end: usize,
+    /// Up to where the input was judged, and whether that is noise.
+    judged: (usize, bool),
 }
 
 impl Ahead {
@@ -33,6 +41,22 @@ impl Ahead {
     pub(crate) fn clear(&mut self) {
         self.samples.clear();
         (self.next, self.end) = (0, 0);
+        self.judged = (0, false);
+    }
+
+    /// Whether what was looked up last is of noise: it has few samples and no runs.
+    pub(crate) fn is_noise(&self) -> bool {
+        self.judged.1
+    }
+
+    /// Judges the input that begins at `at`; its end together with what is before it.
+    fn judge(&mut self, input: &[u8], at: usize) {
+        if at < self.judged.0 {
+            return;
+        }
+        let start = at.min(input.len().saturating_sub(NOISE_BYTES));
+        let end = start + NOISE_BYTES;
+        self.judged = (end, input.get(start..end).is_some_and(is_noise));
     }
 
     /// Up to where the samples are known.
@@ -40,7 +64,8 @@ impl Ahead {
         self.end
     }
 
-    /// Finds the samples of `input` from `at` to `end`, and what the index knows of them; `near` is the end of the log.
+    /// Finds the samples of a block of `input` that begins at `at` and does not go beyond `end`, and what the index knows of them;
+    /// `near` is the end of the log.
     pub(crate) fn look_up(
         &mut self,
         sampler: Sampler,
@@ -49,15 +74,23 @@ impl Ahead {
         range: (usize, usize),
         near: u64,
     ) {
-        let (at, end) = range;
+        let (at, end_max) = range;
+        self.judge(input, at);
+        let is_noise = self.is_noise();
+        let block_bytes = if is_noise {
+            NOISE_BLOCK_BYTES
+        } else {
+            BLOCK_BYTES
+        };
+        let end = end_max.min(at + block_bytes);
         self.positions.clear();
         self.samples.clear();
         (self.next, self.end) = (0, end);
-        sampler.samples(
-            input.get(at..).unwrap_or_default(),
-            end - at,
-            &mut self.positions,
-        );
+        let rest = input.get(at..).unwrap_or_default();
+        match is_noise {
+            true => sampler.few_samples(rest, end - at, &mut self.positions),
+            false => sampler.samples(rest, end - at, &mut self.positions),
+        }
         for &offset in &self.positions {
             let at = at + offset as usize;
             let Some(window) = input.get(at..at + WINDOW_BYTES) else {

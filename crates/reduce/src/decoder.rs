@@ -83,6 +83,29 @@ impl Decoder {
     pub fn decode(&mut self, frame: &[u8], output: &mut Vec<u8>) -> Result<Decoded, FrameError> {
         let start = output.len();
         let decoded = self.try_decode(frame, output);
+        self.finish(decoded, start, output)
+    }
+
+    /// The same for a frame without its literals ([`crate::Plain::seal_bare`]); `copy` is what it stands for, as far as the caller
+    /// knows. If it is not, or too short, the frame is [`Decoded::Mismatched`].
+    pub fn decode_bare(
+        &mut self,
+        frame: &[u8],
+        copy: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Result<Decoded, FrameError> {
+        let start = output.len();
+        let decoded = self.try_decode_bare(frame, copy, output);
+        self.finish(decoded, start, output)
+    }
+
+    /// Counts what became of a frame, and takes back what was not released.
+    fn finish(
+        &mut self,
+        decoded: Result<Decoded, FrameError>,
+        start: usize,
+        output: &mut Vec<u8>,
+    ) -> Result<Decoded, FrameError> {
         match &decoded {
             Ok(Decoded::Released) => {
                 self.stats.frames += 1;
@@ -122,7 +145,7 @@ impl Decoder {
     /// What a frame stands for, whatever its hash; nothing is remembered.
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn made(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
-        let view = View::read(frame).ok()?;
+        let view = View::read(frame).ok().filter(|view| !view.is_bare)?;
         let mut room = Vec::new();
         let plain = if view.is_compressed {
             self.decompressor
@@ -139,10 +162,37 @@ impl Decoder {
 
     fn try_decode(&mut self, frame: &[u8], output: &mut Vec<u8>) -> Result<Decoded, FrameError> {
         let view = View::read(frame)?;
+        if view.is_bare {
+            return Err(FrameError::Length);
+        }
         let mut room = std::mem::take(&mut self.plain);
         let decoded = self.decode_view(&view, &mut room, output);
         self.plain = room;
         decoded
+    }
+
+    fn try_decode_bare(
+        &mut self,
+        frame: &[u8],
+        copy: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Result<Decoded, FrameError> {
+        let view = View::read(frame)?;
+        let Some(place) = view.place.filter(|_| view.is_bare) else {
+            return Err(FrameError::Length);
+        };
+        let Some(copy) = copy.get(..view.length) else {
+            return Ok(Decoded::Mismatched);
+        };
+        let mut payload = literals_of(copy, Reader::new(place.position, view.payload))?;
+        payload.extend_from_slice(view.payload);
+        let whole = View {
+            is_bare: false,
+            plain_bytes: payload.len(),
+            payload: &payload,
+            ..view
+        };
+        self.decode_view(&whole, &mut Vec::new(), output)
     }
 
     fn decode_view(
@@ -189,7 +239,7 @@ impl Decoder {
             return Ok(Decoded::Mismatched);
         }
         if let Some(place) = view.place {
-            self.remember(place, tokens, literals, made)?;
+            self.remember(place, tokens, made)?;
         }
         Ok(Decoded::Released)
     }
@@ -274,39 +324,34 @@ impl Decoder {
     }
 
     /// Puts a frame that was found right into the log; it stands for `made`.
-    fn remember(
-        &mut self,
-        place: LogPlace,
-        tokens: &[u8],
-        mut literals: &[u8],
-        made: &[u8],
-    ) -> Result<(), FrameError> {
+    fn remember(&mut self, place: LogPlace, tokens: &[u8], made: &[u8]) -> Result<(), FrameError> {
         let mut places = std::mem::take(&mut self.places);
         places.clear();
         let mut reader = Reader::new(place.position, tokens);
         let (mut address, mut done, mut hint) = (place.address, 0, NOWHERE);
+        // Literals and what is kept again lie together, from here to `done`.
+        let mut kept = 0;
         while let Some(token) = reader.next() {
             let token = token?;
-            let new = take(&mut literals, token.literals)?;
-            self.log.keep_at(address, new, &mut places);
-            address += token.literals;
-            done += new.len();
+            done += token.literals as usize;
             let bytes = token.known.bytes();
+            if !matches!(token.known, Known::Again { .. }) {
+                let new = made.get(kept..done).ok_or(FrameError::Length)?;
+                self.log.keep_at(address, new, &mut places);
+                address += new.len() as u64;
+                kept = done + bytes as usize;
+            }
             match token.known {
                 Known::Run { byte, bytes } => places.push((Place::Run(byte), bytes)),
-                Known::Again { .. } => {
-                    let again = made.get(done..done + bytes as usize);
-                    self.log
-                        .keep_at(address, again.unwrap_or_default(), &mut places);
-                    address += bytes;
-                }
                 Known::Copy { source, .. } => {
                     hint = self.repeat(place.position, (source, bytes), hint, &mut places);
                 }
+                Known::Again { .. } => (),
             }
             done += bytes as usize;
         }
-        self.log.keep_at(address, literals, &mut places);
+        let new = made.get(kept..).ok_or(FrameError::Length)?;
+        self.log.keep_at(address, new, &mut places);
         self.log.put(place.position, &places);
         let pinned = self.log.take_pinned();
         self.log.unpin(&pinned);
@@ -328,6 +373,18 @@ impl Decoder {
         places_of_own(own, bytes - before, places);
         hint
     }
+}
+
+/// What of `bytes` no token knows.
+fn literals_of(mut bytes: &[u8], mut tokens: Reader<'_>) -> Result<Vec<u8>, FrameError> {
+    let mut literals = Vec::with_capacity(bytes.len());
+    while let Some(token) = tokens.next() {
+        let token = token?;
+        literals.extend_from_slice(take(&mut bytes, token.literals)?);
+        take(&mut bytes, token.known.bytes())?;
+    }
+    literals.extend_from_slice(bytes);
+    Ok(literals)
 }
 
 /// Takes so many bytes off the front.

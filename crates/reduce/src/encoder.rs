@@ -1,8 +1,8 @@
 //! The encoder: from a stream's bytes to frames of tokens and literals.
 //!
-//! Input is looked at in blocks of 2 KiB. The samples of a block are hashed and looked up together, so that the processor waits for
-//! the index once and not thirty times; what the index knows is compared with the log and extended in both directions as far as the
-//! bytes agree. Where a match ends the next one is expected right behind the difference, which is what an edit in place looks like.
+//! Input is looked at in blocks of 2 KiB, noise in larger ones. The samples of a block are hashed and looked up together, so that the
+//! processor waits for the index once and not thirty times; what the index knows is compared with the log and extended in both
+//! directions as far as the bytes agree. Where a match ends the next one is expected right behind the difference, which is what an edit in place looks like.
 
 mod recall;
 
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use twox_hash::xxhash3_128;
 
-use crate::ahead::{Ahead, Sample};
+use crate::ahead::{Ahead, BLOCK_BYTES, NOISE_BLOCK_BYTES, Sample};
 use crate::extend::{common_prefix, common_suffix, run_back_of, run_of};
 use crate::frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain};
 use crate::index::{Index, WINDOW_BYTES};
@@ -23,8 +23,6 @@ use crate::settings::Settings;
 use crate::stats::EncoderStats;
 use crate::token::{Known, Token, Writer};
 
-/// Samples looked up together belong to so many bytes.
-const BLOCK_BYTES: usize = 2048;
 /// A stretch without sample that is long enough to look for a run in.
 const GAP_BYTES: usize = 512;
 /// Tokens after which a frame ends.
@@ -88,7 +86,7 @@ impl Encoder {
         settings.frame_input_bytes = settings
             .frame_input_bytes
             .clamp(BLOCK_BYTES, FRAME_INPUT_BYTES_MAX);
-        let literals_max = FRAME_PLAIN_BYTES_MAX - TOKEN_BYTES_MAX - 2 * BLOCK_BYTES;
+        let literals_max = FRAME_PLAIN_BYTES_MAX - TOKEN_BYTES_MAX - 2 * NOISE_BLOCK_BYTES;
         settings.frame_literal_bytes = settings
             .frame_literal_bytes
             .clamp(BLOCK_BYTES, literals_max);
@@ -245,8 +243,9 @@ impl Encoder {
     fn learn(&mut self, position: u64, bytes: &[u8]) {
         let mut ahead = Ahead::default();
         let near = self.log.end();
-        for at in (0..bytes.len()).step_by(BLOCK_BYTES) {
-            let range = (at, bytes.len().min(at + BLOCK_BYTES));
+        let mut at = 0;
+        while at < bytes.len() {
+            let range = (at, bytes.len());
             ahead.look_up(self.sampler, &self.index, bytes, range, near);
             while let Some(sample) = ahead.next_from(at) {
                 let position = position + sample.at as u64;
@@ -258,6 +257,7 @@ impl Encoder {
                     recall::insert_if_newer(anchors, sample.fingerprint, position, near);
                 }
             }
+            at = ahead.end();
         }
     }
 
@@ -348,10 +348,9 @@ impl Encoder {
     /// Looks for what is known in the next block; returns how far it got.
     fn encode_block(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> usize {
         if at >= self.ahead.end() {
-            let range = (at, end.min(at + BLOCK_BYTES));
             let near = self.log.end();
             self.ahead
-                .look_up(self.sampler, &self.index, input, range, near);
+                .look_up(self.sampler, &self.index, input, (at, end), near);
         }
         self.walk(open, input, at, end).unwrap_or_else(|| {
             let block_end = self.ahead.end().min(end);
@@ -362,9 +361,14 @@ impl Encoder {
 
     /// Goes through a block's samples; at the first match returns where it ends.
     fn walk(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> Option<usize> {
+        let gap_bytes = if self.ahead.is_noise() {
+            usize::MAX
+        } else {
+            GAP_BYTES
+        };
         let mut last = at;
         while let Some(sample) = self.ahead.next_from(at) {
-            if sample.at - last >= GAP_BYTES
+            if sample.at - last >= gap_bytes
                 && let Some(done) = self.take_run(open, input, at, last..sample.at, end)
             {
                 return Some(done);
@@ -380,7 +384,7 @@ impl Encoder {
             }
         }
         let block_end = self.ahead.end().min(end);
-        if block_end - last >= GAP_BYTES {
+        if block_end - last >= gap_bytes {
             self.take_run(open, input, at, last..block_end, end)
         } else {
             None
@@ -472,7 +476,10 @@ impl Encoder {
         start: usize,
         found: Match,
     ) -> usize {
-        self.literals(open, slice(input, at, start));
+        let new = slice(input, at, start);
+        let going_on = self.going_on.filter(|_| new.is_empty());
+        open.literals.extend_from_slice(new);
+        open.run += new.len();
         let run_start = open.literals.len() - open.run;
         let back = self.extend_back(
             open.flow,
@@ -484,17 +491,19 @@ impl Encoder {
         let source = found.source - back as u64;
         let bytes = (found.forward + back) as u64;
         let literals = (open.run - back) as u64;
-        let kept = match self.going_on {
+        let end = start + found.forward;
+        let kept = match going_on {
             Some(kept) if back == 0 && kept == Kept::Before => kept,
             _ if bytes < AGAIN_BYTES_MAX => Kept::Again,
             _ => Kept::Before,
         };
         let (known, hint) = match kept {
             Kept::Again => {
-                self.log.append(slice(input, start, start + found.forward));
+                self.log.append(slice(input, at, end));
                 (Known::Again { source, bytes }, found.hint)
             }
             Kept::Before => {
+                self.log.append(new);
                 self.log.take_back(back as u64);
                 let hint = self.log.append_copy(source, bytes, found.hint);
                 (Known::Copy { source, bytes }, hint)
@@ -507,7 +516,7 @@ impl Encoder {
         self.stats.matches += 1;
         self.stats.matches_found += u64::from(found.by_index);
         self.stats.known_bytes += bytes;
-        start + found.forward
+        end
     }
 
     /// If there is a run in `gap`: literals up to it, then the run.

@@ -14,7 +14,8 @@ pub const FRAME_PLAIN_BYTES_MAX: usize = 512 << 10;
 const FLAG_COMPRESSED: u8 = 1;
 const FLAG_TOKENS: u8 = 2;
 const FLAG_LEARNED: u8 = 4;
-const FLAGS: u8 = FLAG_COMPRESSED | FLAG_TOKENS | FLAG_LEARNED;
+const FLAG_BARE: u8 = 8;
+const FLAGS: u8 = FLAG_COMPRESSED | FLAG_TOKENS | FLAG_LEARNED | FLAG_BARE;
 
 /// Where a frame's bytes go in the log of both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,11 +58,22 @@ impl Plain {
 
     /// Appends the frame as it is sent to `bytes`, its payload compressed if that makes it shorter.
     pub fn seal(&self, codec: Codec, compressor: &mut Compressor, bytes: &mut Vec<u8>) {
-        let compressed = compressor.compress(codec, &self.payload);
-        let payload = compressed.unwrap_or(&self.payload);
-        let mut flags = 0;
+        match compressor.compress(codec, &self.payload) {
+            Some(compressed) => self.put(FLAG_COMPRESSED, compressed, bytes),
+            None => self.put(0, &self.payload, bytes),
+        }
+    }
+
+    /// Appends the frame without its literals, for a decoder that has the bytes it stands for from elsewhere
+    /// ([`crate::Decoder::decode_bare`]). A frame that is not remembered has no use for that.
+    pub fn seal_bare(&self, bytes: &mut Vec<u8>) {
+        let literal_bytes = self.payload.len().saturating_sub(self.token_bytes);
+        let tokens = self.payload.get(literal_bytes..).unwrap_or_default();
+        self.put(FLAG_BARE, tokens, bytes);
+    }
+
+    fn put(&self, mut flags: u8, payload: &[u8], bytes: &mut Vec<u8>) {
         let mut set = |flag: u8, is_set: bool| flags |= if is_set { flag } else { 0 };
-        set(FLAG_COMPRESSED, compressed.is_some());
         set(FLAG_TOKENS, self.token_bytes > 0);
         set(FLAG_LEARNED, self.place.is_some());
         bytes.reserve(payload.len() + 64);
@@ -74,7 +86,7 @@ impl Plain {
         if self.token_bytes > 0 {
             varint::put(bytes, self.token_bytes as u64);
         }
-        if compressed.is_some() {
+        if flags & FLAG_COMPRESSED != 0 {
             varint::put(bytes, self.payload.len() as u64);
         }
         varint::put(bytes, payload.len() as u64);
@@ -92,6 +104,8 @@ pub(crate) struct View<'a> {
     /// Bytes of the payload when decompressed.
     pub(crate) plain_bytes: usize,
     pub(crate) is_compressed: bool,
+    /// Its literals are elsewhere.
+    pub(crate) is_bare: bool,
     pub(crate) hash: u128,
     pub(crate) payload: &'a [u8],
 }
@@ -137,10 +151,16 @@ impl<'a> View<'a> {
         if token_bytes > plain_bytes
             || plain_bytes - token_bytes > length
             || has(FLAG_TOKENS) != (token_bytes > 0)
+            || length == 0
         {
             return Err(FrameError::Length);
         }
-        if length == 0 || (token_bytes == 0 && plain_bytes != length) {
+        let is_bare = has(FLAG_BARE);
+        let is_right = match is_bare {
+            true => plain_bytes == token_bytes && place.is_some() && !has(FLAG_COMPRESSED),
+            false => token_bytes > 0 || plain_bytes == length,
+        };
+        if !is_right {
             return Err(FrameError::Length);
         }
         let is_compressed = has(FLAG_COMPRESSED);
@@ -150,6 +170,7 @@ impl<'a> View<'a> {
             token_bytes,
             plain_bytes,
             is_compressed,
+            is_bare,
             hash,
             payload: rest,
         })

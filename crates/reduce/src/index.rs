@@ -5,6 +5,7 @@
 //! match once in 130,000 buckets. Nothing here is trusted: the encoder compares the bytes.
 
 use crate::prefetch::prefetch;
+use crate::settings::{Advise, Memory};
 
 /// Bytes a fingerprint covers, and so the shortest match.
 pub(crate) const WINDOW_BYTES: usize = 32;
@@ -12,9 +13,6 @@ pub(crate) const WINDOW_BYTES: usize = 32;
 const ENTRIES: usize = 8;
 const POSITION_BITS: u32 = 44;
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
-
-/// Called with a large block of memory before it is first touched, for example to ask for huge pages.
-pub type Advise = fn(start: *const u8, bytes: usize);
 
 pub(crate) struct Index {
     words: Vec<u64>,
@@ -31,7 +29,7 @@ impl Index {
         let words = vec![0u64; (buckets + 1) * ENTRIES];
         let all = words.len();
         let skip = words.as_ptr().align_offset(64).min(ENTRIES);
-        advise(words.as_ptr().cast(), all * 8);
+        advise(Memory::Index, words.as_ptr().cast(), all * 8);
         debug_assert!(skip + buckets * ENTRIES <= all);
         Self {
             words,
@@ -48,7 +46,7 @@ impl Index {
     /// The fingerprint of the first [`WINDOW_BYTES`] of `window`.
     pub(crate) fn fingerprint(&self, window: &[u8]) -> u64 {
         let Some(bytes) = window.first_chunk::<WINDOW_BYTES>() else {
-            return 0;
+            return 1 << POSITION_BITS;
         };
         let (words, _) = bytes.as_chunks::<8>();
         let word = |nth: usize| words.get(nth).map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -57,10 +55,12 @@ impl Index {
             word(2) ^ 0xE703_7ED1_A0B4_28DB,
             word(3) ^ self.seed.rotate_left(32),
         );
-        fold(
+        let mixed = fold(
             first ^ 0x8EBC_6AF0_9C88_C6E3,
             second ^ 0x5899_65CC_7537_4CC3,
-        )
+        );
+        // The tag of an empty entry is nobody's.
+        mixed | u64::from(mixed <= POSITION_MASK) << POSITION_BITS
     }
 
     /// Where the content with this fingerprint may have been last; `near` is the current virtual position.
@@ -106,9 +106,9 @@ impl Index {
 
 /// The first entry with the fingerprint's tag. All are looked at: that is quicker than a branch the processor cannot foresee.
 fn first_of(bucket: &[u64; ENTRIES], fingerprint: u64) -> Option<usize> {
-    let is_same = |entry: u64| (entry ^ fingerprint) & !POSITION_MASK == 0 && entry != 0;
+    let tag = fingerprint >> POSITION_BITS;
     let same = bucket.iter().enumerate().fold(0u32, |same, (nth, &entry)| {
-        same | u32::from(is_same(entry)) << nth
+        same | u32::from(entry >> POSITION_BITS == tag) << nth
     });
     (same != 0).then(|| same.trailing_zeros() as usize)
 }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     fn index() -> Index {
-        Index::new(4096, 7, |_, _| ())
+        Index::new(4096, 7, |_, _, _| ())
     }
 
     #[test]

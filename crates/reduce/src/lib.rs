@@ -9,7 +9,7 @@
 //!
 //! | field | bytes | there | meaning |
 //! |---|---|---|---|
-//! | flags | 1 | always | 1 compressed, 2 has tokens, 4 remembered; the others are zero |
+//! | flags | 1 | always | 1 compressed, 2 has tokens, 4 remembered, 8 bare; the others are zero |
 //! | length | 1-4 | always | bytes of input it stands for, at most 4 MiB |
 //! | position | 1-9 | remembered | virtual position of its first byte |
 //! | address | 1-9 | remembered | address of the first byte it keeps |
@@ -17,7 +17,7 @@
 //! | plain bytes | 1-3 | compressed | length of the payload before compression, at most 512 KiB |
 //! | payload bytes | 1-3 | always | length of the payload as it follows |
 //! | hash | 16 | always | keyed XXH3-128 of the input, little-endian |
-//! | payload | | always | literals, then tokens; compressed together as one zstd frame |
+//! | payload | | always | literals, then tokens; compressed together as one zstd frame. A bare frame has tokens only, not compressed: its reader has the bytes it stands for from elsewhere |
 //!
 //! # A token
 //!
@@ -45,6 +45,7 @@ pub mod fuzz;
 mod index;
 mod level;
 mod log;
+mod noise;
 mod prefetch;
 mod reach;
 mod run;
@@ -60,10 +61,9 @@ pub use decoder::{Decoded, Decoder};
 pub use encoder::Encoder;
 pub use error::FrameError;
 pub use frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain, place_of};
-pub use index::Advise;
 pub use level::{Levels, TRIAL_EVERY};
 pub use log::{ReadAt, SEGMENT_BYTES};
 pub use sampler::Sampler;
 pub use segments::{BLOCK_BYTES, BlockLengths, SEGMENT_BLOCKS, Segments};
-pub use settings::Settings;
+pub use settings::{Advise, Memory, Settings};
 pub use stats::{DecoderStats, EncoderStats};

@@ -10,8 +10,8 @@ mod away;
 use std::collections::VecDeque;
 
 use crate::extents::{Extents, Place};
-use crate::index::Advise;
 use crate::segments::{BlockLengths, Written};
+use crate::settings::{Advise, Memory};
 
 pub use self::away::ReadAt;
 
@@ -78,7 +78,7 @@ impl Log {
     pub(crate) fn new(memory_bytes: usize, extents_max: usize, advise: Advise) -> Self {
         let slots = (memory_bytes / SEGMENT_BYTES).max(4);
         let memory = vec![0; slots * SEGMENT_BYTES];
-        advise(memory.as_ptr(), memory.len());
+        advise(Memory::Log, memory.as_ptr(), memory.len());
         Self {
             extents: Extents::new(extents_max),
             memory,

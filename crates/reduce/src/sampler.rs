@@ -15,6 +15,8 @@ const FACTOR_LOW: u32 = 0x9E37_79B1;
 const FACTOR_HIGH: u32 = 0xD6E8_FEB9;
 /// As signed numbers, one hash in 64 is greater: 2^31 - 2^26 - 1.
 const GREATEST_UNSAMPLED: i32 = 0x7BFF_FFFF;
+/// One hash in 512 is greater: 2^31 - 2^23 - 1.
+const GREATEST_OF_MOST: i32 = 0x7F7F_FFFF;
 /// One hash in 8192 is greater: 2^31 - 2^19 - 1.
 const GREATEST_UNANCHORED: i32 = 0x7FF7_FFFF;
 
@@ -46,6 +48,11 @@ impl Sampler {
     /// where a position near `end` needs them; positions with fewer than eight bytes left are no samples.
     pub fn samples(&self, input: &[u8], end: usize, samples: &mut Vec<u32>) {
         self.above(GREATEST_UNSAMPLED, input, end, samples);
+    }
+
+    /// The same for few samples, one position in 512.
+    pub fn few_samples(&self, input: &[u8], end: usize, samples: &mut Vec<u32>) {
+        self.above(GREATEST_OF_MOST, input, end, samples);
     }
 
     /// The same for anchors: samples, but one position in 8192.
@@ -140,12 +147,17 @@ mod tests {
             Sampler::new().samples(input, end, &mut fast);
             Sampler::portable().samples(input, end, &mut plain);
             prop_assert_eq!(&fast, &plain);
+            let (mut fast, mut few) = (Vec::new(), Vec::new());
+            Sampler::new().few_samples(input, end, &mut fast);
+            Sampler::portable().few_samples(input, end, &mut few);
+            prop_assert_eq!(&fast, &few);
+            prop_assert!(few.iter().all(|at| plain.contains(at)));
             let (mut fast, mut anchors) = (Vec::new(), Vec::new());
             Sampler::new().anchors(input, &mut fast);
             Sampler::portable().anchors(input, &mut anchors);
             prop_assert_eq!(&fast, &anchors);
             let is_known = |at: &&u32| (**at as usize) < end;
-            prop_assert!(anchors.iter().filter(is_known).all(|at| plain.contains(at)));
+            prop_assert!(anchors.iter().filter(is_known).all(|at| few.contains(at)));
             prop_assert!(anchors.iter().all(|&at| is_anchor(&input[at as usize..])));
         }
     }

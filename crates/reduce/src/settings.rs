@@ -1,7 +1,18 @@
 //! What an owner decides about an encoder and a decoder.
 
 use crate::frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX};
-use crate::index::Advise;
+
+/// What a large block of memory is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// Looked up anywhere.
+    Index,
+    /// Written and mostly read in order.
+    Log,
+}
+
+/// Called with a large block of memory before it is first touched, for example to ask for huge pages.
+pub type Advise = fn(what: Memory, start: *const u8, bytes: usize);
 
 /// Sizes and keys. Both ends of a direction must have the same `hash_key`; everything else is each end's own affair.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +49,7 @@ impl Settings {
             frame_literal_bytes: FRAME_PLAIN_BYTES_MAX / 2,
             seed: 0x51_7C_C1_B7_27_22_0A_95,
             hash_key: 0,
-            advise: |_, _| (),
+            advise: |_, _, _| (),
         }
     }
 }

@@ -7,6 +7,7 @@ mod encoder;
 use farhaul_reduce::{BLOCK_BYTES, BlockLengths, SEGMENT_BLOCKS, SEGMENT_BYTES, Settings};
 use ring::rand::{SecureRandom, SystemRandom};
 
+use super::pages::ask_for_large;
 use super::shelf::{Seeds, Shelf};
 use crate::store::{Catalog, Key};
 
@@ -48,6 +49,7 @@ fn settings(memory_bytes: u64, key: u64) -> Settings {
     Settings {
         seed: random(),
         hash_key: key,
+        advise: ask_for_large,
         ..Settings::of_memory(log_bytes)
     }
 }

@@ -17,6 +17,7 @@ mod halves;
 mod held;
 mod keeper;
 mod message;
+mod pages;
 mod recalls;
 mod receiving;
 mod record;

@@ -30,6 +30,12 @@ pub(super) struct Entry {
     pub(super) older: Option<Box<Footer>>,
 }
 
+/// Memory for what is known of one segment.
+#[cfg(test)]
+pub(crate) fn entry_bytes() -> usize {
+    size_of::<Key>() + size_of::<Entry>()
+}
+
 /// What one gateway tells the other of a segment it has: enough to see whether the other has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {

@@ -57,6 +57,8 @@ use std::sync::{Arc, Mutex};
 
 use farhaul_reduce::BlockLengths;
 
+#[cfg(test)]
+pub(crate) use self::catalog::entry_bytes;
 pub use self::catalog::{Catalog, Counts, Key, Listed};
 pub use self::embedded::{Embedded, Options};
 pub use self::files::{Files, Folder};

@@ -432,6 +432,18 @@ mod tests {
         numbers.collect()
     }
 
+    /// Computed: maps are two thirds full, half of the disk is of what was sent, and only that is found by anchors.
+    #[test]
+    fn a_terabyte_of_disk_takes_less_than_a_gigabyte_and_a_half_of_memory() {
+        let segments = 1e12 / farhaul_reduce::SEGMENT_BYTES as f64;
+        let known_bytes = segments * crate::store::entry_bytes() as f64 * 1.5;
+        let far_bytes = segments / 2.0 * size_of::<(u64, Listed)>() as f64 * 1.5;
+        let anchor_bytes = 1e12 / 2.0 / DISK_PER_ANCHORS as f64;
+        let all_bytes = known_bytes + far_bytes + anchor_bytes;
+        println!("{:.2} GB", all_bytes / 1e9);
+        assert!((0.5e9..1.5e9).contains(&all_bytes), "{all_bytes}");
+    }
+
     #[test]
     fn a_log_that_is_thrown_away_begins_with_what_both_disks_hold() {
         let path = std::env::temp_dir().join(format!("fh-mend-{}", std::process::id()));
