@@ -1,6 +1,8 @@
 #!/bin/sh
-# Gateways with disks, killed at many moments of their work: set up, build, run.
-# Needs root; 200 moments take a quarter of an hour. KILLS=n takes so many.
+# Gateways with disks, killed at many moments of their work, once with a disk
+# that is too small for what passes and once with one much larger than the
+# memory: set up, build, run. Needs root; twice 200 moments take more than half
+# an hour. KILLS=n takes so many.
 set -eu
 cd "$(dirname "$0")/.."
 verb=bench-kill
@@ -12,4 +14,4 @@ as_builder cargo test -p farhaul --test end_to_end --no-run
 tests=$(as_builder cargo test -p farhaul --test end_to_end --no-run --message-format=json 2>/dev/null |
     sed -n 's/.*"executable":"\([^"]*end_to_end-[^"]*\)".*/\1/p' | tail -n 1)
 [ -n "$tests" ] || die "the tests were not built"
-as_root env FARHAUL_KILLS="${KILLS:-200}" "$tests" --nocapture killed_at_any_moment
+as_root env FARHAUL_KILLS="${KILLS:-200}" "$tests" --nocapture --test-threads=1 killed_at_any_moment

@@ -1,5 +1,6 @@
 //! `kill -9` of gateways with disks, at any moment of their work: while they read back what they had, while they reduce, while they
-//! write and sync segments and throw old ones away. No application sees a wrong byte, and the gateways that come after are warm.
+//! write and sync segments and throw old ones away, with a disk that is too small for what passes and with one that is much larger than
+//! the memory. No application sees a wrong byte, and the gateways that come after are warm.
 //!
 //! `FARHAUL_KILLS=n` takes so many moments instead of a few; `make bench-kill` does that and shows where they fell.
 
@@ -17,9 +18,42 @@ use serde_json::Value;
 use crate::apps::{Content, Service, content};
 use crate::world::{HANG, World, until, v4};
 
+/// What the gateways have, and how often they are killed.
+struct Case {
+    name: &'static str,
+    memory: &'static str,
+    disk: &'static str,
+    kills: usize,
+    /// What passed some kills ago passes again: it has left the memory.
+    is_deep: bool,
+}
+
 /// So little disk that segments are thrown away all the time.
-const CONFIG: &str = "[store]\nmemory = '128 MiB'\ndisk = { path = 'disk-SIDE', size = '136 MiB' }\n\
-                      [tunnel]\nresume_max = '5s'";
+const SMALL_DISK: Case = Case {
+    name: "moments",
+    memory: "128 MiB",
+    disk: "136 MiB",
+    kills: KILLS,
+    is_deep: false,
+};
+/// So little memory that what comes again is read from disk: 12 segments for each direction.
+const SMALL_MEMORY: Case = Case {
+    name: "deep",
+    memory: "32 MiB",
+    disk: "512 MiB",
+    kills: KILLS,
+    is_deep: true,
+};
+
+impl Case {
+    fn config(&self, side: &str) -> String {
+        format!(
+            "[store]\nmemory = '{}'\ndisk = {{ path = 'disk-{side}', size = '{}' }}\n[tunnel]\nresume_max = '5s'",
+            self.memory, self.disk
+        )
+    }
+}
+
 const KILLS: usize = 5;
 /// A moment is at most so long after the gateways are up again.
 const MOMENT_MS_MAX: u64 = 2500;
@@ -34,6 +68,13 @@ const KNOWN_BYTES: usize = 3 << 20;
 const PORT_UP: u16 = 5101;
 const PORT_DOWN: u16 = 5102;
 const PORT_FILE: u16 = 5103;
+const PORT_DEEP: u16 = 5104;
+/// More than the memory for one direction.
+const DEEP_BYTES: usize = 20 << 20;
+/// What is in memory is on disk by then.
+const SAVED: Duration = Duration::from_secs(1);
+/// Streams so many kills ago had other numbers.
+const OLD_SEEDS: u64 = 4;
 
 /// Numbers that can be repeated.
 struct Dice(Content);
@@ -53,45 +94,49 @@ impl Dice {
     }
 }
 
-/// An endless stream, the same for the same seed: one block in three is new, the others begin anywhere in what is known.
+/// An endless stream, the same for the same seed: one block in three is new, the others begin anywhere in what is known, or one in three
+/// is what was new in an older stream.
 struct Stream {
     known: Vec<u8>,
     new: Content,
+    old: Option<Content>,
     dice: Dice,
 }
 
 impl Stream {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, is_deep: bool) -> Self {
+        let old = seed.checked_sub(OLD_SEEDS).filter(|_| is_deep);
         Self {
             known: content(77, KNOWN_BYTES),
             new: Content::new(1000 + seed),
+            old: old.map(|seed| Content::new(1000 + seed)),
             dice: Dice::new(seed),
         }
     }
 
     fn block(&mut self) -> Vec<u8> {
         let mut block = vec![0; BLOCK_BYTES];
-        if self.dice.below(3) == 0 {
-            self.new.fill(&mut block);
-        } else {
-            let from = self.dice.below((KNOWN_BYTES - BLOCK_BYTES) as u64) as usize;
-            block.copy_from_slice(&self.known[from..from + BLOCK_BYTES]);
+        match (self.dice.below(3), &mut self.old) {
+            (0, _) => self.new.fill(&mut block),
+            (1, Some(old)) => old.fill(&mut block),
+            _ => {
+                let from = self.dice.below((KNOWN_BYTES - BLOCK_BYTES) as u64) as usize;
+                block.copy_from_slice(&self.known[from..from + BLOCK_BYTES]);
+            }
         }
         block
     }
 }
 
 /// Sends until it cannot.
-fn feed(mut stream: TcpStream, seed: u64) {
-    let mut bytes = Stream::new(seed);
+fn feed(mut stream: TcpStream, mut bytes: Stream) {
     while stream.write_all(&bytes.block()).is_ok() {
         sleep(PACE);
     }
 }
 
 /// Compares what comes until it ends, which must not be well; how much came.
-fn compare(mut stream: TcpStream, seed: u64) -> u64 {
-    let mut right = Stream::new(seed);
+fn compare(mut stream: TcpStream, mut right: Stream) -> u64 {
     let mut expected = VecDeque::new();
     let (mut part, mut bytes) = (vec![0; BLOCK_BYTES], 0);
     loop {
@@ -116,7 +161,7 @@ struct Streams {
 }
 
 impl Streams {
-    fn start(world: &World, seed: u64) -> Self {
+    fn start(world: &World, seed: u64, is_deep: bool) -> Self {
         let server = world.lab.server().unwrap();
         let services = [PORT_UP, PORT_DOWN].map(|port| {
             let (accepted, incoming) = mpsc::channel();
@@ -129,13 +174,16 @@ impl Streams {
             let server = incoming.recv_timeout(HANG).unwrap();
             (service, client, server)
         });
+        let bytes = |nth| Stream::new(seed + nth, is_deep);
+        let [there, back] = [bytes(0), bytes(1)];
         let (sender, receiver) = (up.1, up.2);
-        std::thread::spawn(move || feed(sender, seed));
-        let (sender, back) = (down.2, down.1);
-        std::thread::spawn(move || feed(sender, seed + 1));
+        std::thread::spawn(move || feed(sender, there));
+        let (sender, receiver_back) = (down.2, down.1);
+        std::thread::spawn(move || feed(sender, back));
+        let [there, back] = [bytes(0), bytes(1)];
         let ends = vec![
-            std::thread::spawn(move || compare(receiver, seed)),
-            std::thread::spawn(move || compare(back, seed + 1)),
+            std::thread::spawn(move || compare(receiver, there)),
+            std::thread::spawn(move || compare(receiver_back, back)),
         ];
         Self {
             ends,
@@ -191,15 +239,28 @@ fn wait_warm(world: &World) {
     });
 }
 
-/// The known bytes come whole; what the far gateway sent on the link for them.
-fn fetch(world: &World) -> u64 {
+/// A server that sends the same bytes to everybody.
+fn offer(world: &World, port: u16, bytes: Vec<u8>) -> Service {
+    let server = world.lab.server().unwrap();
+    Service::start(&server, port, move |mut stream, _| {
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(Shutdown::Write);
+    })
+}
+
+/// The bytes come whole; what the far gateway sent on the link for them.
+fn fetch_from(world: &World, port: u16, right: &[u8]) -> u64 {
     let sent = || world.status(Side::B)["peers"][0]["wire_sent_bytes"].as_u64();
     let before = sent();
-    let mut stream = world.connect(v4(PORT_FILE));
+    let mut stream = world.connect(v4(port));
     let mut found = Vec::new();
     stream.read_to_end(&mut found).unwrap();
-    assert!(found == content(77, KNOWN_BYTES), "a wrong byte");
+    assert!(found == right, "a wrong byte");
     sent().unwrap() - before.unwrap()
+}
+
+fn fetch(world: &World) -> u64 {
+    fetch_from(world, PORT_FILE, &content(77, KNOWN_BYTES))
 }
 
 fn shown(moments: &BTreeMap<(String, &'static str), usize>) -> String {
@@ -212,37 +273,26 @@ fn shown(moments: &BTreeMap<(String, &'static str), usize>) -> String {
     moments.iter().map(line).collect()
 }
 
-#[test]
-fn invariant_2_gateways_with_disks_killed_at_any_moment_deliver_no_wrong_byte_and_are_warm_again() {
-    let kills = std::env::var("FARHAUL_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
-    let sides = ["a", "b"].map(|side| CONFIG.replace("SIDE", side));
-    let mut world = World::with("moments", &sides[0], &sides[1]);
-    let known = content(77, KNOWN_BYTES);
-    let _files = Service::start(
-        &world.lab.server().unwrap(),
-        PORT_FILE,
-        move |mut stream, _| {
-            let _ = stream.write_all(&known);
-            let _ = stream.shutdown(Shutdown::Write);
-        },
-    );
+/// Kills gateways at random moments under load. `moments`, and bytes that were compared.
+fn kill_often(world: &mut World, case: &Case) {
+    let kills = std::env::var("FARHAUL_KILLS").map_or(case.kills, |kills| kills.parse().unwrap());
     let mut dice = Dice::new(kills as u64);
     let (mut moments, mut bytes) = (BTreeMap::new(), 0);
     for nth in 0..kills {
-        fetch(&world);
+        fetch(world);
         let killed: &[Side] = match dice.below(5) {
             0 => &Side::BOTH,
             1 | 2 => &[Side::A],
             _ => &[Side::B],
         };
-        let streams = Streams::start(&world, 2 * nth as u64);
+        let streams = Streams::start(world, 2 * nth as u64, case.is_deep);
         // Every second one is soon, while what was there is read back; before the first there must be something.
         let moment_ms = match nth {
             0 => FIRST_MS,
             _ => dice.below(MOMENT_MS_MAX >> (nth % 2 * 3)),
         };
         sleep(Duration::from_millis(moment_ms));
-        let doing = doing(&world, killed[0]);
+        let doing = doing(world, killed[0]);
         let fault = Instant::now();
         for &side in killed {
             world.signal(side, Signal::KILL);
@@ -250,28 +300,28 @@ fn invariant_2_gateways_with_disks_killed_at_any_moment_deliver_no_wrong_byte_an
         bytes += streams.broken();
         assert!(fault.elapsed() < Duration::from_secs(20));
         *moments.entry((format!("{killed:?}"), doing)).or_default() += 1;
-        start_again(&mut world, killed);
-        wait_warm(&world);
+        start_again(world, killed);
+        wait_warm(world);
     }
     println!(
-        "{kills} moments, {bytes} bytes compared\n{}",
+        "{}: {kills} moments, {bytes} bytes compared\n{}",
+        case.name,
         shown(&moments)
     );
-    // What passed last is warm after a kill of both.
-    fetch(&world);
-    until("the known bytes to cost little", || {
-        fetch(&world) < KNOWN_BYTES as u64 / 20
-    });
-    // Beyond the time after which everything is on disk.
+}
+
+/// Kills both when everything is on disk.
+fn kill_both(world: &mut World) {
+    // Beyond the time after which everything is.
     sleep(Duration::from_secs(6));
     for side in Side::BOTH {
         world.signal(side, Signal::KILL);
     }
-    start_again(&mut world, &Side::BOTH);
-    wait_warm(&world);
-    until("the known bytes to cost little again", || {
-        fetch(&world) < KNOWN_BYTES as u64 / 10
-    });
+    start_again(world, &Side::BOTH);
+    wait_warm(world);
+}
+
+fn assert_undamaged(world: &World) {
     for side in Side::BOTH {
         let stats = world.told(side, "cache stats");
         assert!(
@@ -279,4 +329,56 @@ fn invariant_2_gateways_with_disks_killed_at_any_moment_deliver_no_wrong_byte_an
             "{stats}"
         );
     }
+}
+
+/// A pair, and a server of the known bytes.
+fn pair(case: &Case) -> (World, Service) {
+    let [a, b] = ["a", "b"].map(|side| case.config(side));
+    let world = World::with(case.name, &a, &b);
+    let known = offer(&world, PORT_FILE, content(77, KNOWN_BYTES));
+    (world, known)
+}
+
+#[test]
+fn invariant_2_gateways_with_disks_killed_at_any_moment_deliver_no_wrong_byte_and_are_warm_again() {
+    let (mut world, _files) = pair(&SMALL_DISK);
+    kill_often(&mut world, &SMALL_DISK);
+    // What passed last is warm after a kill of both.
+    fetch(&world);
+    until("the known bytes to cost little", || {
+        fetch(&world) < KNOWN_BYTES as u64 / 20
+    });
+    kill_both(&mut world);
+    until("the known bytes to cost little again", || {
+        fetch(&world) < KNOWN_BYTES as u64 / 10
+    });
+    assert_undamaged(&world);
+}
+
+#[test]
+fn invariant_2_gateways_killed_at_any_moment_find_on_disk_what_left_the_memory() {
+    let (mut world, _files) = pair(&SMALL_MEMORY);
+    let first = content(78, DEEP_BYTES);
+    let _first = offer(&world, PORT_DEEP, first.clone());
+    let second = content(79, DEEP_BYTES);
+    let _second = offer(&world, PORT_DEEP + 1, second.clone());
+    kill_often(&mut world, &SMALL_MEMORY);
+    // Each of them drives the other out of the memory, some of it before it is on disk.
+    let fetch_both = |world: &World| {
+        let files = [(PORT_DEEP, &first), (PORT_DEEP + 1, &second)];
+        let fetched = files.map(|(port, right)| {
+            sleep(SAVED);
+            fetch_from(world, port, right)
+        });
+        fetched.iter().sum::<u64>()
+    };
+    let both_bytes = 2 * DEEP_BYTES as u64;
+    until("what left the memory to be found on disk", || {
+        fetch_both(&world) < both_bytes / 5
+    });
+    kill_both(&mut world);
+    until("it to be found after a kill of both", || {
+        fetch_both(&world) < both_bytes / 5
+    });
+    assert_undamaged(&world);
 }
