@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::Args;
 use farhaul_lab::fetches::{self, FetchesOptions};
@@ -27,6 +28,9 @@ pub(crate) struct FetchesCommand {
     /// Seed of the links' losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// How long all of it may take; what is not done by then is a failed row.
+    #[arg(long, value_name = "MINUTES", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    within: u64,
     /// Folder for reduce-live.json.
     #[arg(long, value_name = "FOLDER", default_value = "out")]
     out: PathBuf,
@@ -46,6 +50,7 @@ impl FetchesCommand {
             only: self.only,
             memory_bytes: self.memory.map(|mebibytes| mebibytes << 20),
             seed: self.seed,
+            within: Duration::from_secs(60 * self.within),
             out: self.out.clone(),
             stop,
         })?;

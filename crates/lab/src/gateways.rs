@@ -112,6 +112,11 @@ impl Lab {
         parse_json("farhaul status --json", &run(&mut command)?)
     }
 
+    /// Processor time one gateway has taken; `None` where it does not run.
+    pub fn gateway_cpu_time(&self, side: Side) -> Option<Duration> {
+        self.sandbox.process(gateway_process(side))?.cpu_time()
+    }
+
     /// Sends a signal to one gateway; an error where it does not run.
     pub fn gateway_kill(&mut self, side: Side, signal: Signal) -> Result<(), LabError> {
         let role = gateway_process(side);

@@ -46,6 +46,21 @@ impl ProcessId {
         self.stat().is_some()
     }
 
+    /// Processor time of all its threads, its ended children left out; `None` where it has ended.
+    pub fn cpu_time(self) -> Option<Duration> {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        let (_, rest) = text.rsplit_once(')')?;
+        // proc(5): fields 14 and 15, user and system, in hundredths of a second on every Linux of today.
+        let ticks: Vec<u64> = rest
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        let is_same = self.is_alive() && ticks.len() == 2;
+        is_same.then(|| Duration::from_millis(10 * ticks.iter().sum::<u64>()))
+    }
+
     /// Sends `signal`; `false` where the process has ended already.
     pub fn signal(self, signal: Signal) -> Result<bool, LabError> {
         let Some(pid) = Pid::from_raw(self.pid) else {
@@ -147,6 +162,8 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let process = ProcessId::of(child.id().cast_signed()).unwrap();
         assert!(process.is_alive());
+        let cpu_time = process.cpu_time().unwrap();
+        assert!(cpu_time < Duration::from_secs(5), "{cpu_time:?}");
         let namesake = ProcessId {
             start_ticks: process.start_ticks + 1,
             ..process

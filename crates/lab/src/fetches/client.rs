@@ -44,6 +44,7 @@ pub(super) fn fetch(
     let log = folders.fetched.join("client.log");
     let mut command = command(lab, folders, wanted, &fetched)?;
     let before = wire_sent_bytes(lab);
+    let cpu_before = gateways_cpu(lab);
     let said = File::create(&log).during(|| format!("writing {}", log.display()))?;
     let start = Instant::now();
     let child = command
@@ -60,6 +61,7 @@ pub(super) fn fetch(
     let wire_bytes = wire_sent_bytes(lab)
         .zip(before)
         .map(|(after, before)| after.saturating_sub(before));
+    let cpu = gateways_cpu(lab).zip(cpu_before);
     Ok(match status {
         None => Err(format!("not done after {} s", wanted.patience.as_secs())),
         Some(status) if !status.success() => {
@@ -74,6 +76,7 @@ pub(super) fn fetch(
             seconds,
             bytes,
             wire_bytes,
+            cpu_seconds: cpu.map(|(after, before)| after.saturating_sub(before).as_secs_f64()),
         }),
     })
 }
@@ -138,6 +141,12 @@ fn command(
 fn wire_sent_bytes(lab: &Lab) -> Option<u64> {
     let status = lab.gateway_status(Side::B).ok()?;
     status["peers"][0]["wire_sent_bytes"].as_u64()
+}
+
+/// Processor time of both gateways; `None` where they do not run.
+fn gateways_cpu(lab: &Lab) -> Option<Duration> {
+    let [a, b] = Side::BOTH.map(|side| lab.gateway_cpu_time(side));
+    Some(a? + b?)
 }
 
 fn size(path: &Path) -> Result<u64, LabError> {

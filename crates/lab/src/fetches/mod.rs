@@ -5,6 +5,7 @@
 mod client;
 mod echo;
 mod ftp;
+mod random;
 mod row;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::demo::progress::Progress;
 use crate::demo::servers::{self, Folders};
@@ -37,14 +38,10 @@ const RANDOM: &str = "random.bin";
 const START_BYTES: u64 = 16_000_000;
 /// Of the image, fetched without compression.
 const PART_BYTES: u64 = 512_000_000;
-/// Fresh random bytes.
-const RANDOM_BYTES: u64 = 128_000_000;
 /// How long a fetch may take.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const PATIENCE: Duration = Duration::from_secs(1200);
 /// Between a pass and the next, for the last acknowledgements.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Random data may be so much slower with reduction than without.
-const RANDOM_SHARE: f64 = 0.99;
 /// An echo may take so much longer (ms).
 const ECHO_MS: f64 = 1.0;
 
@@ -63,13 +60,15 @@ pub struct FetchesOptions {
     pub memory_bytes: Option<u64>,
     /// Seed of the links' losses.
     pub seed: u64,
+    /// How long all of it may take: what is not done by then is a failed row.
+    pub within: Duration,
     /// Where `reduce-live.json` goes.
     pub out: PathBuf,
     /// Set from outside to end early.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Runs it and writes `reduce-live.json` after every group of rows.
+/// Runs it and writes `reduce-live.json` after every group of rows. A group that cannot be measured is a failed row.
 pub fn run(options: &FetchesOptions) -> Result<Measurement, LabError> {
     for program in ["curl", "smbclient"] {
         require_program(program, program)?;
@@ -87,6 +86,8 @@ pub fn run(options: &FetchesOptions) -> Result<Measurement, LabError> {
     let memory_bytes = options.memory_bytes.unwrap_or(6 * image_bytes);
     let stages = wanted.iter().map(|group| group.stages()).sum();
     let mut fetches = Fetches {
+        until: Instant::now() + options.within,
+        image_bytes,
         options,
         place: &place,
         memory_bytes,
@@ -99,7 +100,26 @@ pub fn run(options: &FetchesOptions) -> Result<Measurement, LabError> {
         lan: BTreeMap::new(),
     };
     for group in &wanted {
-        fetches.group(group)?;
+        let failed = match Instant::now() < fetches.until {
+            true => fetches.group(group).err(),
+            false => Some(LabError::Invalid {
+                what: "the time for all of it".to_owned(),
+                why: "it was up before this could begin".to_owned(),
+            }),
+        };
+        if matches!(failed, Some(LabError::Interrupted)) {
+            return Err(LabError::Interrupted);
+        }
+        if let Some(error) = failed {
+            let row = Row::failed(
+                &group.name(),
+                "all",
+                "effective",
+                "Mbit/s",
+                error.to_string(),
+            );
+            fetches.measurement.rows.push(row);
+        }
         fetches.measurement.write(&options.out)?;
     }
     Ok(fetches.measurement)
@@ -115,11 +135,14 @@ fn plan(images: &[PathBuf; 2], image_bytes: u64, memory_bytes: u64) -> String {
          vsftpd and smbclient from Samba, every byte compared; end hosts cubic; links {} and {}; direct: the first \
          {START_BYTES} bytes; transport: the first {PART_BYTES}; gateways begin anew for each protocol and level, except \
          for the second pass and the edited image; {memory_bytes} bytes of [store] memory at each; time is that of the \
-         client program from start to end; lan: the same fetch without link and gateways",
+         client program from start to end; lan: the same fetch without link and gateways; random: fresh bytes for {} s of the \
+         link, {} times without reduction and with it in turn; gateways_cpu: processor time of both",
         name(&images[0]),
         name(&images[1]),
         LINKS[0].words(),
         LINKS[1].words(),
+        random::SECONDS,
+        random::PAIRS,
     )
 }
 
@@ -137,7 +160,8 @@ impl Group {
         match self {
             Self::Lan(_) => 1,
             Self::Image(..) => 6,
-            Self::Random(_) | Self::Echo(_) => 2,
+            Self::Random(_) => 2 * random::PAIRS,
+            Self::Echo(_) => 2,
         }
     }
 
@@ -174,6 +198,8 @@ fn wanted(only: &str) -> Vec<Group> {
 
 struct Fetches<'a> {
     options: &'a FetchesOptions,
+    until: Instant,
+    image_bytes: u64,
     place: &'a Place,
     memory_bytes: u64,
     progress: Progress,
@@ -236,7 +262,14 @@ impl Fetches<'_> {
                         direct = Some(mbit);
                     }
                     let lan = self.lan.get(protocol.word()).copied();
-                    row::rows((&link, protocol, level), fetched, direct, lan)
+                    let mut rows = row::rows((&link, protocol, level), fetched, direct, lan);
+                    if fetched.bytes < self.image_bytes && level != Level::Edited {
+                        for row in &mut rows {
+                            let whole = self.image_bytes.into();
+                            row.detail.insert("prefix_of_bytes".to_owned(), whole);
+                        }
+                    }
+                    rows
                 }
                 Err(error) => {
                     vec![Row::failed(
@@ -261,37 +294,6 @@ impl Fetches<'_> {
             Some(text) => lab.gateways_up(&GatewayOverrides::both(&text)?),
             None => Ok(()),
         }
-    }
-
-    /// Fresh random data, without and with reduction.
-    fn random(&mut self, link: Link) -> Result<(), LabError> {
-        let mut lab = self.lab(Some(&link))?;
-        let scenario = Group::Random(link).name();
-        let mut without = None;
-        for level in [Level::Transport, Level::First] {
-            self.place.random()?;
-            self.gateways(&mut lab, level)?;
-            let label = format!("{scenario}, {}", level.word());
-            let fetched = self.one(&lab, &label, (Protocol::Http, RANDOM))?;
-            let of = |metric: &str, unit: &str, value| {
-                Row::of(&scenario, level.word(), metric, unit, value)
-            };
-            match fetched.map(|fetched| fetched.mbit_per_s()) {
-                Ok(mbit) => {
-                    let row = of("effective", "Mbit/s", mbit).limit(link.limit_mbit());
-                    self.measurement.rows.push(row);
-                    let compared = without.replace(mbit).map(|before| mbit / before);
-                    let row = compared.map(|share| of("of_transport", "x", share));
-                    let row = row.map(|row| row.target(Op::AtLeast, RANDOM_SHARE));
-                    self.measurement.rows.extend(row);
-                }
-                Err(error) => {
-                    let row = Row::failed(&scenario, level.word(), "effective", "Mbit/s", error);
-                    self.measurement.rows.push(row);
-                }
-            }
-        }
-        lab.down()
     }
 
     /// Single bytes, without and with reduction.
@@ -329,7 +331,7 @@ impl Fetches<'_> {
         let wanted = Wanted {
             protocol,
             file,
-            patience: PATIENCE,
+            patience: PATIENCE.min(self.until.saturating_duration_since(Instant::now())),
         };
         let folders = self.place.folders(lab);
         let fetched = fetch(
@@ -410,9 +412,9 @@ impl Place {
     }
 
     /// Fresh random bytes to offer.
-    fn random(&self) -> Result<(), LabError> {
+    fn random(&self, bytes: u64) -> Result<(), LabError> {
         let path = self.0.join("offered").join(RANDOM);
-        let random = File::open("/dev/urandom").map(|file| file.take(RANDOM_BYTES));
+        let random = File::open("/dev/urandom").map(|file| file.take(bytes));
         let written = random.and_then(|mut random| {
             let mut file = File::create(&path)?;
             std::io::copy(&mut random, &mut file)?;

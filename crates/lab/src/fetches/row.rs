@@ -37,6 +37,11 @@ impl Link {
         )
     }
 
+    /// What it carries in so long.
+    pub(super) fn bytes_in(&self, seconds: u64) -> u64 {
+        u64::from(self.rate_mbit) * 1_000_000 / 8 * seconds
+    }
+
     /// TCP payload of full-size Ethernet frames, less what is lost.
     pub(super) fn limit_mbit(&self) -> f64 {
         f64::from(self.rate_mbit) * 1448.0 / 1514.0 * 0.99
@@ -134,11 +139,18 @@ pub(super) struct Fetched {
     pub(super) bytes: u64,
     /// What the server's gateway sent on the link meanwhile.
     pub(super) wire_bytes: Option<u64>,
+    /// Processor time of both gateways.
+    pub(super) cpu_seconds: Option<f64>,
 }
 
 impl Fetched {
     pub(super) fn mbit_per_s(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.seconds / 1e6
+    }
+
+    /// Seconds of processor time for 1e9 bytes.
+    pub(super) fn cpu_seconds_per_gb(&self) -> Option<f64> {
+        Some(self.cpu_seconds? * 1e9 / self.bytes as f64)
     }
 }
 
@@ -174,6 +186,9 @@ pub(super) fn rows(
     }
     if let Some(lan) = lan {
         rows.push(of("of_lan", "", mbit / lan));
+    }
+    if let Some(cpu) = fetched.cpu_seconds_per_gb() {
+        rows.push(of("gateways_cpu", "s/GB", cpu));
     }
     if let Some(wire_bytes) = fetched.wire_bytes {
         let share = wire_bytes as f64 / fetched.bytes as f64;
@@ -249,6 +264,7 @@ mod tests {
             seconds: 10.0,
             bytes: 2_000_000_000,
             wire_bytes: Some(1_000_000),
+            cpu_seconds: Some(3.0),
         };
         let of = |level| {
             rows(
@@ -264,11 +280,13 @@ mod tests {
             (Some(2000.0), Some(false)),
             (None, None),
             (None, None),
+            (None, None),
             (Some(1e-3), Some(true)),
         ];
         assert_eq!(targets, expected);
         assert_eq!(second[1].value, Some(100.0));
+        assert_eq!(second[3].value, Some(1.5));
         assert!(of(Level::First).iter().all(|row| row.target.is_none()));
-        assert_eq!(of(Level::Direct).len(), 3, "no speed-up over itself");
+        assert_eq!(of(Level::Direct).len(), 4, "no speed-up over itself");
     }
 }
