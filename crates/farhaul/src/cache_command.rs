@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use farhaul_gateway::admin::WarmRequest;
 use farhaul_gateway::admin::status::{
     DiskStatus, PeerStatus, ReductionStatus, Status, WarmingStatus,
 };
@@ -38,7 +39,9 @@ enum CacheVerb {
     Verify(Verify),
     /// Send a file to a peer before anybody asks for it, so that both gateways remember it.
     #[command(
-        after_help = "It is sent in class background: only when nothing else wants the link. Exit code 0: all of it was sent. 1: it was not."
+        after_help = "It is sent in class background: only when nothing else wants the link. Where both sites have the file, \
+                      `--copy` at the far gateway first: then each reads its own, and only what differs is sent. \
+                      Exit code 0: all of it was sent, or read. 1: it was not."
     )]
     Warm(Warm),
     /// Forget what has passed, in memory and on disk.
@@ -74,6 +77,9 @@ struct Warm {
     /// The peer that shall have it, if there are several.
     #[arg(long, value_name = "NAME")]
     peer: Option<String>,
+    /// Send nothing: this site has a copy of a file that a peer will warm. It is read, and known until the gateway restarts.
+    #[arg(long)]
+    copy: bool,
     /// Do not wait until it is sent: `farhaul flows` shows it, `farhaul reset` stops it.
     #[arg(long)]
     detach: bool,
@@ -294,12 +300,17 @@ impl Warm {
     fn run(self) -> Result<(), Failure> {
         let path = std::path::absolute(&self.path)
             .map_err(|error| Failure::failed(format!("{}: {error}", self.path.display())))?;
+        let wanted = WarmRequest {
+            path,
+            peer: self.peer.clone(),
+            copy: self.copy,
+        };
         let warming = self.gateway.ask(async |client| {
-            let mut warming = client.warm_cache(&path, self.peer.as_deref()).await?;
+            let mut warming = client.warm_cache(&wanted).await?;
             while warming.end.is_none() && !self.detach {
                 tokio::time::sleep(WARMING_EVERY).await;
                 let known = client.warmings().await?;
-                let known = known.into_iter().find(|known| known.flow == warming.flow);
+                let known = known.into_iter().find(|known| is_same(known, &warming));
                 warming = known.unwrap_or_else(|| WarmingStatus {
                     end: Some("the gateway has forgotten it".to_owned()),
                     ..warming
@@ -312,10 +323,33 @@ impl Warm {
             false => print::out(&warming_page(&warming))?,
         }
         match warming.end.as_deref() {
-            None | Some("sent") => Ok(()),
+            None | Some("sent" | "ready") => Ok(()),
             Some(_) => Err(Failure::Verdict(1)),
         }
     }
+}
+
+/// A copy is known by its path, whatever else by its flow.
+fn is_same(one: &WarmingStatus, other: &WarmingStatus) -> bool {
+    let key = |warming: &WarmingStatus| match warming.is_copy {
+        true => (0, warming.path.clone()),
+        false => (warming.flow, String::new()),
+    };
+    one.is_copy == other.is_copy && key(one) == key(other)
+}
+
+fn copy_page(copy: &WarmingStatus, end: &str) -> String {
+    let mut text = format!(
+        "{}: {} of {} read: {}\n",
+        clean(&copy.path),
+        bytes(copy.sent_bytes),
+        bytes(copy.file_bytes),
+        clean(end)
+    );
+    if end == "ready" {
+        text.push_str("Until this gateway restarts a peer that warms it need not send it.\n");
+    }
+    text
 }
 
 fn warming_page(warming: &WarmingStatus) -> String {
@@ -323,6 +357,9 @@ fn warming_page(warming: &WarmingStatus) -> String {
         None => "under way",
         Some(end) => end,
     };
+    if warming.is_copy {
+        return copy_page(warming, end);
+    }
     let mut text = format!(
         "{}: {} of {} to {} as flow {}: {}\n",
         clean(&warming.path),
@@ -332,6 +369,14 @@ fn warming_page(warming: &WarmingStatus) -> String {
         warming.flow,
         clean(end)
     );
+    if warming.copied_bytes > 0 {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "The peer reads {} of it from a copy of its own.",
+            bytes(warming.copied_bytes)
+        );
+    }
     if warming.file_bytes > warming.memory_bytes {
         // Writing to a String cannot fail.
         let _ = writeln!(

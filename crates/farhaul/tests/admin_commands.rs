@@ -12,7 +12,7 @@ use std::time::Duration;
 use farhaul_gateway::admin::status::{
     Flows, MeasuredStatus, PeerState, PeerStatus, Status, WarmingStatus,
 };
-use farhaul_gateway::admin::{AdminSocket, MeasureRequest, Operator, serve};
+use farhaul_gateway::admin::{AdminSocket, MeasureRequest, Operator, WarmRequest, serve};
 use farhaul_gateway::metrics::Metrics;
 use tokio::sync::watch;
 
@@ -64,14 +64,14 @@ impl Operator for Notes {
     }
     fn warm_cache(
         &self,
-        path: PathBuf,
-        peer: Option<String>,
+        wanted: WarmRequest,
     ) -> Pin<Box<dyn Future<Output = Result<WarmingStatus, String>> + Send + '_>> {
         Box::pin(async move {
             let warming = WarmingStatus {
                 flow: 3,
-                peer: peer.ok_or("say which peer")?,
-                path: path.display().to_string(),
+                peer: wanted.peer.ok_or("say which peer")?,
+                path: wanted.path.display().to_string(),
+                is_copy: wanted.copy,
                 ..WarmingStatus::default()
             };
             Ok(warming)
@@ -83,7 +83,12 @@ impl Operator for Notes {
             end: end.map(str::to_owned),
             ..WarmingStatus::default()
         };
-        vec![warming(3, Some("sent")), warming(4, None)]
+        let copy = WarmingStatus {
+            is_copy: true,
+            path: "/images/desktop".to_owned(),
+            ..warming(0, Some("ready"))
+        };
+        vec![warming(3, Some("sent")), warming(4, None), copy]
     }
     fn measure_peer(
         &self,
@@ -241,6 +246,11 @@ fn the_cache_is_shown_warmed_and_cleared() {
     let json: WarmingStatus = serde_json::from_str(&json).unwrap();
     assert!(json.path.starts_with('/') && json.path.ends_with("/image"));
     assert_eq!((json.flow, json.end), (3, None));
+    let page = out(&gateway.run("cache warm /images/desktop --copy --peer hq"));
+    assert!(
+        page.contains("a peer that warms it need not send it"),
+        "{page}"
+    );
     let error = failed(&gateway.run("cache warm image"));
     assert!(error.contains("say which peer"), "{error}");
     let cleared = ["clear all", "clear hq", "clear elsewhere"];

@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use farhaul_tunnel::{
-    FEATURE_FEC, FEATURE_MEASURING, FEATURE_OPTIMISERS, FEATURE_REDUCTION, FEATURE_WARMING, Hello,
-    Limits, PROTOCOL_VERSIONS, Payload, Side, Target,
+    FEATURE_COPIES, FEATURE_FEC, FEATURE_MEASURING, FEATURE_OPTIMISERS, FEATURE_REDUCTION,
+    FEATURE_WARMING, Hello, Limits, PROTOCOL_VERSIONS, Payload, Side, Target,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use crate::config::{Config, meaning};
+use crate::copies::Copies;
 use crate::event::Event;
 use crate::events::Events;
 use crate::flow_table::FlowTable;
@@ -67,6 +68,7 @@ pub struct Gateway {
     pub(crate) known_up: Mutex<KnownUp>,
     pub(crate) pending: Mutex<Pending>,
     pub(crate) warmings: Mutex<Warmings>,
+    pub(crate) copies: Arc<Mutex<Copies>>,
     pub(crate) measurements: Mutex<Measurements>,
     /// For those who have only a reference.
     pub(crate) me: Weak<Gateway>,
@@ -131,6 +133,7 @@ impl Gateway {
             known_up: Mutex::default(),
             pending: Mutex::default(),
             warmings: Mutex::default(),
+            copies: Arc::default(),
             measurements: Mutex::default(),
             me: me.clone(),
         })
@@ -411,7 +414,7 @@ impl Gateway {
     fn hello(&self, site: &str) -> Hello {
         let reduction = match self.config().store.memory_bytes {
             0 => 0,
-            _ => FEATURE_REDUCTION | FEATURE_WARMING,
+            _ => FEATURE_REDUCTION | FEATURE_WARMING | FEATURE_COPIES,
         };
         Hello {
             versions: PROTOCOL_VERSIONS,

@@ -12,6 +12,7 @@
 pub mod admin;
 mod announced;
 pub mod config;
+mod copies;
 mod descriptors;
 pub mod dial;
 pub mod doctor;

@@ -2,7 +2,6 @@
 //! the admin API serves.
 
 use std::future::Future;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +17,7 @@ use crate::admin::status::{
     MeasuredStatus, OptimiserStatus, PathStatus, PeerState, PeerStatus, ReductionStatus, Status,
     WarmingStatus,
 };
-use crate::admin::{MeasureRequest, Operator, advice};
+use crate::admin::{MeasureRequest, Operator, WarmRequest, advice};
 use crate::config::meaning::{InterceptMode, Listen};
 use crate::event::{Event, Reason};
 use crate::flow::Facing;
@@ -121,13 +120,12 @@ impl Operator for Gateway {
 
     fn warm_cache(
         &self,
-        path: PathBuf,
-        peer: Option<String>,
+        wanted: WarmRequest,
     ) -> Pin<Box<dyn Future<Output = Result<WarmingStatus, String>> + Send + '_>> {
         Box::pin(async move {
             // Whoever asks has a reference.
             let me = self.me.upgrade().ok_or("the gateway is stopping")?;
-            me.begin_warming(path, peer).await
+            me.begin_to_warm(wanted).await
         })
     }
 

@@ -1,32 +1,38 @@
 //! `farhaul cache warm`: a file is sent to a peer before anybody asks for it, so that both gateways remember it.
 //!
-//! It is a flow as any other, of class background and in records; the far gateway reads it and gives it to nobody.
+//! It is a flow as any other, of class background and in records; the far gateway reads it and gives it to nobody. What the far
+//! site has a copy of ([`crate::copies`]) is not sent: each gateway reads its own.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use farhaul_tunnel::{
-    Class, Correction, FEATURE_WARMING, OpenRequest, Payload, Refusal, ResetCode, Target,
+    Class, Correction, FEATURE_COPIES, FEATURE_WARMING, OpenRequest, Payload, Refusal, ResetCode,
+    Target,
 };
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 
+use crate::admin::WarmRequest;
 use crate::admin::status::WarmingStatus;
 use crate::announced::Announced;
+use crate::copies::{SEGMENT_BYTES, SEGMENTS_MAX, read_list, segment_hash};
 use crate::event::{FlowEnd, Reason, refusal_code};
 use crate::flow::Facing;
 use crate::flow_table::FlowInfo;
 use crate::gateway::Gateway;
 use crate::lock::lock;
 use crate::peer::Peer;
-use crate::reduction::{self, Outbound};
+use crate::reduction::{self, CopyPlace, Inbound, Outbound, SegmentHash};
 use crate::session::{FlowHandle, Incoming, OpenOutcome, Session};
 
 /// Files that are remembered to have been sent.
 const WARMINGS_MAX: usize = 64;
+/// Of what the peer has a copy, so much is one batch.
+const PIECE_BYTES: usize = 256 << 10;
 /// What the flow table says of where it goes.
 const NOBODY: &str = "nobody: both gateways remember it";
 
@@ -41,6 +47,8 @@ impl Warmings {
     }
 
     fn begin(&mut self, warming: WarmingStatus) {
+        self.0
+            .retain(|known| !(warming.is_copy && known.is_copy && known.path == warming.path));
         if self.0.len() >= WARMINGS_MAX {
             self.0.pop_front();
         }
@@ -48,8 +56,16 @@ impl Warmings {
     }
 
     fn change(&mut self, flow: u64, change: impl FnOnce(&mut WarmingStatus)) {
-        if let Some(warming) = self.0.iter_mut().find(|warming| warming.flow == flow) {
+        let mut sent = self.0.iter_mut().filter(|warming| !warming.is_copy);
+        if let Some(warming) = sent.find(|warming| warming.flow == flow) {
             change(warming);
+        }
+    }
+
+    fn change_copy(&mut self, path: &str, change: impl FnOnce(&mut WarmingStatus)) {
+        let mut copies = self.0.iter_mut().filter(|warming| warming.is_copy);
+        if let Some(copy) = copies.find(|copy| copy.path == path) {
+            change(copy);
         }
     }
 }
@@ -62,8 +78,60 @@ enum Failure {
 }
 
 impl Gateway {
+    /// Begins what is asked for.
+    pub(crate) async fn begin_to_warm(
+        self: &Arc<Self>,
+        wanted: WarmRequest,
+    ) -> Result<WarmingStatus, String> {
+        match wanted.copy {
+            true => self.begin_to_read(wanted.path).await,
+            false => self.begin_warming(wanted.path, wanted.peer).await,
+        }
+    }
+
+    /// Begins to read a file of which this site has a copy.
+    async fn begin_to_read(self: &Arc<Self>, path: PathBuf) -> Result<WarmingStatus, String> {
+        let (file, file_bytes) = open(&path).await?;
+        let copy = WarmingStatus {
+            is_copy: true,
+            path: path.display().to_string(),
+            file_bytes,
+            ..WarmingStatus::default()
+        };
+        lock(&self.warmings).begin(copy.clone());
+        tokio::spawn(self.clone().read_copy(path, file));
+        Ok(copy)
+    }
+
+    async fn read_copy(self: Arc<Self>, path: PathBuf, mut file: File) {
+        let name = path.display().to_string();
+        let hashes = self.hashes_of(&mut file, &name).await;
+        let file = file.into_std().await;
+        let added = match hashes {
+            Ok(hashes) => lock(&self.copies).add(&path, file, hashes),
+            Err(error) => Err(error.to_string()),
+        };
+        let end = added.err().unwrap_or_else(|| "ready".to_owned());
+        lock(&self.warmings).change_copy(&name, |copy| copy.end = Some(end));
+    }
+
+    async fn hashes_of(&self, file: &mut File, name: &str) -> std::io::Result<Vec<SegmentHash>> {
+        let mut hashes = Vec::new();
+        // One more than there may be is refused.
+        while hashes.len() <= SEGMENTS_MAX {
+            let segment = read_up_to(file, SEGMENT_BYTES).await?;
+            if segment.is_empty() {
+                break;
+            }
+            hashes.push(segment_hash(&segment));
+            let bytes = segment.len() as u64;
+            lock(&self.warmings).change_copy(name, |copy| copy.sent_bytes += bytes);
+        }
+        Ok(hashes)
+    }
+
     /// Begins to send a file to a peer, or to the only one; says what flow it is.
-    pub(crate) async fn begin_warming(
+    async fn begin_warming(
         self: &Arc<Self>,
         path: PathBuf,
         peer: Option<String>,
@@ -98,9 +166,8 @@ impl Gateway {
             peer: name,
             path: path.display().to_string(),
             file_bytes,
-            sent_bytes: 0,
             memory_bytes,
-            end: None,
+            ..WarmingStatus::default()
         };
         lock(&self.warmings).begin(warming.clone());
         tokio::spawn(self.clone().send_file(file, flow, entry));
@@ -109,7 +176,6 @@ impl Gateway {
 
     fn session_to_warm(&self, peer: &Peer) -> Result<Arc<Session>, String> {
         let name = peer.config().name;
-        let tunnels = peer.tunnels();
         let tunnel = peer.tunnel(self.config().tunnel.dead_after);
         let session = tunnel.ok_or_else(|| format!("there is no tunnel to {name}"))?;
         if session.reduction().is_none() {
@@ -117,11 +183,7 @@ impl Gateway {
                 "there is no reduction with {name}: both gateways need `store.memory`"
             ));
         }
-        let negotiated = tunnels
-            .into_iter()
-            .find(|(known, _)| Arc::ptr_eq(known, &session));
-        let is_known = negotiated.is_some_and(|(_, with)| with.features & FEATURE_WARMING != 0);
-        match is_known {
+        match session.features() & FEATURE_WARMING != 0 {
             true => Ok(session),
             false => Err(format!(
                 "{name} runs a version that cannot be warmed; update it"
@@ -137,7 +199,9 @@ impl Gateway {
                 OpenOutcome::Refused(why) => return Err(Failure::Refused(why)),
                 OpenOutcome::Cut(code) => return Err(Failure::Flow(code)),
             }
-            let out = self.send_all(file, &flow, &entry, out).await?;
+            let theirs = their_copies(&flow, &mut back).await;
+            let theirs = theirs.map_err(Failure::Flow)?;
+            let out = self.send_all(file, &flow, &entry, (out, theirs)).await?;
             flow.finish();
             while back.next(&flow).await.map_err(Failure::Flow)?.is_some() {}
             out.settle();
@@ -166,24 +230,35 @@ impl Gateway {
         mut file: File,
         flow: &FlowHandle,
         entry: &Announced,
-        mut out: Outbound,
+        (mut out, theirs): (Outbound, HashSet<SegmentHash>),
     ) -> Result<Outbound, Failure> {
         loop {
             let room_bytes = flow.room().await.map_err(Failure::Flow)?;
-            let mut buffer = BytesMut::with_capacity(out.batch_bytes(flow, room_bytes));
-            while buffer.len() < buffer.capacity()
-                && file.read_buf(&mut buffer).await.map_err(Failure::File)? > 0
-            {}
-            if buffer.is_empty() {
+            let batch_bytes = match theirs.is_empty() {
+                true => out.batch_bytes(flow, room_bytes),
+                false => SEGMENT_BYTES,
+            };
+            let bytes = read_up_to(&mut file, batch_bytes).await;
+            let bytes = bytes.map_err(Failure::File)?;
+            if bytes.is_empty() {
                 return Ok(out);
             }
-            let bytes = buffer.len();
-            out.send(flow, buffer.freeze())
-                .await
-                .map_err(Failure::Flow)?;
-            entry.sent(bytes);
-            let change = |warming: &mut WarmingStatus| warming.sent_bytes += bytes as u64;
-            lock(&self.warmings).change(entry.id, change);
+            let (length, mut copied) = (bytes.len(), 0);
+            let sent = match theirs.is_empty() {
+                true => out.send(flow, bytes).await,
+                false => {
+                    let hash = segment_hash(&bytes);
+                    let hash = theirs.contains(&hash).then_some(hash);
+                    copied = hash.map_or(0, |_| length);
+                    send_segment(flow, &mut out, bytes, hash).await
+                }
+            };
+            sent.map_err(Failure::Flow)?;
+            entry.sent(length);
+            lock(&self.warmings).change(entry.id, |warming| {
+                warming.sent_bytes += length as u64;
+                warming.copied_bytes += copied as u64;
+            });
         }
     }
 
@@ -210,8 +285,13 @@ impl Gateway {
         let entry = self.announced(entry);
         let flow = incoming.accept(&session);
         entry.carried_by(&flow);
-        let (out, mut back) = reduction::of(&flow);
+        let (mut out, mut back) = reduction::of(&flow);
+        back.use_copies(self.copies.clone());
         let read = async {
+            if session.features() & FEATURE_COPIES != 0 {
+                let list = lock(&self.copies).list();
+                out.send(&flow, list).await?;
+            }
             while let Some(bytes) = back.next(&flow).await? {
                 entry.received(bytes.len());
             }
@@ -235,6 +315,56 @@ impl Gateway {
         };
         entry.conclude(end);
     }
+}
+
+/// Hashes of what the peer has copies of: it begins with them, if both sides know of copies.
+async fn their_copies(
+    flow: &FlowHandle,
+    back: &mut Inbound,
+) -> Result<HashSet<SegmentHash>, ResetCode> {
+    let mut list = Vec::new();
+    if flow.session().features() & FEATURE_COPIES == 0 {
+        return Ok(HashSet::new());
+    }
+    loop {
+        let bytes = back.next(flow).await?.ok_or(ResetCode::Protocol)?;
+        list.extend_from_slice(&bytes);
+        match read_list(&list) {
+            Ok(Some(hashes)) => return Ok(hashes),
+            Ok(None) => (),
+            Err(_) => return Err(ResetCode::Protocol),
+        }
+    }
+}
+
+/// Sends a segment; of one that the peer has, all that it cannot know.
+async fn send_segment(
+    flow: &FlowHandle,
+    out: &mut Outbound,
+    mut bytes: Bytes,
+    hash: Option<SegmentHash>,
+) -> Result<(), ResetCode> {
+    let mut offset = 0;
+    while !bytes.is_empty() {
+        let Some(hash) = hash else {
+            let room_bytes = flow.room().await?;
+            let batch_bytes = out.batch_bytes(flow, room_bytes).min(bytes.len());
+            out.send(flow, bytes.split_to(batch_bytes)).await?;
+            continue;
+        };
+        let piece = bytes.split_to(PIECE_BYTES.min(bytes.len()));
+        let place = CopyPlace { hash, offset };
+        offset += piece.len() as u32;
+        out.send_copied(flow, piece, place).await?;
+    }
+    Ok(())
+}
+
+/// The next bytes of a file; none at its end.
+async fn read_up_to(file: &mut File, bytes_max: usize) -> std::io::Result<Bytes> {
+    let mut bytes = Vec::with_capacity(bytes_max);
+    file.take(bytes_max as u64).read_to_end(&mut bytes).await?;
+    Ok(bytes.into())
 }
 
 fn end_of(code: ResetCode) -> FlowEnd {

@@ -29,6 +29,10 @@ pub const FEATURE_OPTIMISERS: u64 = 64;
 /// Feature bit: flows may be [`crate::Payload::Measuring`].
 pub const FEATURE_MEASURING: u64 = 32;
 
+/// Feature bit: in a flow that is [`crate::Payload::Warming`] the acceptor begins with the hashes of what it has copies of, and the
+/// opener may leave that out. What both look like is the gateways' affair.
+pub const FEATURE_COPIES: u64 = 128;
+
 /// An inclusive range of protocol versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionRange {

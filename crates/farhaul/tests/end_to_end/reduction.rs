@@ -235,6 +235,69 @@ fn a_file_that_was_sent_before_anybody_asked_for_it_costs_little() {
     assert!(String::from_utf8_lossy(&gone.stderr).contains("fh-warm"));
 }
 
+/// A file of this name with these bytes, and its path.
+fn file(name: &str, bytes: &[u8]) -> std::path::PathBuf {
+    let path = std::env::temp_dir().join(format!("fh-{name}-{}", std::process::id()));
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn a_file_that_both_sites_have_is_remembered_without_being_sent() {
+    let world = World::with("copies", ON, ON);
+    let _files = files(&world, 5000);
+    let right = content(77, FILE_BYTES);
+    let mut other = right.clone();
+    other[(1 << 20) + 5] ^= 1;
+    let sent = file("sent", &right);
+    let [same, similar] = [("same", &right), ("similar", &other)].map(|(n, b)| file(n, b));
+    let copy = |path: &std::path::Path| {
+        let told = world.told(Side::A, &format!("cache warm {} --copy", path.display()));
+        assert!(told.contains("3.0 MiB of 3.0 MiB read: ready"), "{told}");
+    };
+    let warm = || world.ask(Side::B, &format!("cache warm {} --json", sent.display()));
+    let warmed = || {
+        let before = wire_bytes(&world);
+        let told = warm();
+        assert!(told.status.success());
+        let status: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+        (wire_bytes(&world) - before, status["copied_bytes"].clone())
+    };
+    let forget = || {
+        let epoch = || reduction_figure(&world, Side::B, "/epoch");
+        let before = epoch();
+        world.told(Side::A, "cache clear");
+        until("the log to begin anew", || epoch() > before);
+    };
+    until("the gateways to agree on a log", || warm().status.success());
+    // Of the far site's copy one segment in three is another.
+    copy(&similar);
+    forget();
+    let (bytes, copied) = warmed();
+    assert_eq!(copied, 2 << 20);
+    assert!((1 << 20..FILE_BYTES as u64 / 2).contains(&bytes), "{bytes}");
+    let again = fetch(&world, 5000);
+    assert!(again < FILE_BYTES as u64 / 50, "{again}");
+    // All of it is the same; then the copy changes without notice.
+    copy(&same);
+    forget();
+    let (bytes, copied) = warmed();
+    assert_eq!(copied, FILE_BYTES);
+    assert!(bytes < FILE_BYTES as u64 / 50, "{bytes}");
+    assert!(fetch(&world, 5000) < FILE_BYTES as u64 / 50);
+    std::fs::write(&same, content(1, FILE_BYTES)).unwrap();
+    forget();
+    let (bytes, _) = warmed();
+    assert!(
+        bytes > FILE_BYTES as u64,
+        "nothing of it was right, so it was asked for: {bytes}"
+    );
+    assert_known(&world, 5000);
+    for path in [sent, same, similar] {
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
 #[test]
 fn transfers_in_both_directions_end_whole() {
     let world = World::with("reducewhole", ON, ON);

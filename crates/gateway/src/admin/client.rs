@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::MeasureRequest;
 use super::status::{Flows, MeasuredStatus, Status, WarmingStatus};
+use super::{MeasureRequest, WarmRequest};
 
 /// Longest wait for an answer; a reload may read a large configuration.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -115,14 +115,9 @@ impl Client {
         Ok(())
     }
 
-    /// Begins to send a file to a peer, or to the only one, so that both gateways remember it.
-    pub async fn warm_cache(
-        &self,
-        path: &Path,
-        peer: Option<&str>,
-    ) -> Result<WarmingStatus, ClientError> {
-        let wanted = json!({ "path": path, "peer": peer });
-        self.json(Method::POST, "/v1/cache/warm", Some(wanted))
+    /// Begins to send a file to a peer, or to the only one, so that both gateways remember it; or to read a copy of what a peer will send.
+    pub async fn warm_cache(&self, wanted: &WarmRequest) -> Result<WarmingStatus, ClientError> {
+        self.json(Method::POST, "/v1/cache/warm", Some(json!(wanted)))
             .await
     }
 

@@ -24,7 +24,7 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 
-pub use operator::{MeasureRequest, Operator};
+pub use operator::{MeasureRequest, Operator, WarmRequest};
 pub use server::{bind_metrics, serve, serve_metrics};
 pub use socket::AdminSocket;
 pub use status::{Flows, Status};

@@ -20,6 +20,20 @@ pub struct MeasureRequest {
     pub bit_per_s_max: Option<f64>,
 }
 
+/// A file that is to be remembered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmRequest {
+    /// The file, on the gateway's machine.
+    pub path: PathBuf,
+    /// Peer's name; absent means the only one.
+    #[serde(default)]
+    pub peer: Option<String>,
+    /// It is not sent: this site has a copy of what a peer will send.
+    #[serde(default)]
+    pub copy: bool,
+}
+
 /// The gateway as the admin server sees it. Everything answers at once from
 /// what is known, except [`Operator::reload`], which reads files.
 pub trait Operator: Send + Sync + 'static {
@@ -46,11 +60,10 @@ pub trait Operator: Send + Sync + 'static {
         peer: Option<String>,
     ) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>>;
 
-    /// Begins to send a file to a peer, or to the only one, so that both gateways remember it.
+    /// Begins to send a file to a peer, or to the only one, so that both gateways remember it; or to read a copy of what a peer will send.
     fn warm_cache(
         &self,
-        path: PathBuf,
-        peer: Option<String>,
+        wanted: WarmRequest,
     ) -> Pin<Box<dyn Future<Output = Result<WarmingStatus, String>> + Send + '_>>;
 
     /// Files that are sent so, and the last ones that were, oldest first.

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -300,25 +299,20 @@ async fn clear_cache(api: &Api, request: Request<Incoming>) -> Answer {
 }
 
 async fn warm_cache(api: &Api, request: Request<Incoming>) -> Answer {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Wanted {
-        path: PathBuf,
-        peer: Option<String>,
-    }
     let body = match read(request).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };
-    let wanted = match serde_json::from_slice::<Wanted>(&body) {
+    let wanted = match serde_json::from_slice(&body) {
         Ok(wanted) => wanted,
         Err(error) => {
-            let expected =
-                format!("expected {{\"path\": \"FILE\", \"peer\": \"NAME\"|null}}: {error}");
+            let expected = format!(
+                "expected {{\"path\": \"FILE\", \"peer\": \"NAME\"|null, \"copy\": true|false}}: {error}"
+            );
             return failed(StatusCode::BAD_REQUEST, &expected);
         }
     };
-    match api.operator.warm_cache(wanted.path, wanted.peer).await {
+    match api.operator.warm_cache(wanted).await {
         Ok(warming) => ok(&warming),
         Err(error) => failed(StatusCode::CONFLICT, &error),
     }

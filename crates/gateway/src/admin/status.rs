@@ -204,19 +204,23 @@ pub struct DiskStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WarmingStatus {
-    /// Its number in `flows`.
+    /// Its number in `flows`; 0 for a copy.
     pub flow: u64,
+    /// It is not sent: a copy of what a peer will send is read.
+    pub is_copy: bool,
     /// Peer's name.
     pub peer: String,
     /// The file.
     pub path: String,
     /// Its length when it was begun.
     pub file_bytes: u64,
-    /// What of it has been sent.
+    /// What of it has been sent, or read of a copy.
     pub sent_bytes: u64,
+    /// What of it the peer has read from a copy of its own instead.
+    pub copied_bytes: u64,
     /// What the gateways can remember of one direction.
     pub memory_bytes: u64,
-    /// How it ended: `sent`, or what went wrong. Absent while it goes on.
+    /// How it ended: `sent`, `ready` for a copy, or what went wrong. Absent while it goes on.
     pub end: Option<String>,
 }
 

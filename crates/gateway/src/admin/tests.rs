@@ -18,7 +18,7 @@ use super::status::{
     FlowSide, FlowState, FlowStatus, Flows, MeasuredStatus, PeerState, PeerStatus, Status,
     WarmingStatus,
 };
-use super::{AdminSocket, MeasureRequest, Operator, bind_metrics, serve_metrics};
+use super::{AdminSocket, MeasureRequest, Operator, WarmRequest, bind_metrics, serve_metrics};
 use crate::event::{Event, FlowEnd, Reason};
 use crate::metrics::Metrics;
 
@@ -131,14 +131,14 @@ impl Operator for Notes {
     }
     fn warm_cache(
         &self,
-        path: PathBuf,
-        peer: Option<String>,
+        wanted: WarmRequest,
     ) -> Pin<Box<dyn Future<Output = Result<WarmingStatus, String>> + Send + '_>> {
         Box::pin(async move {
             let warming = WarmingStatus {
                 flow: 3,
-                peer: peer.ok_or("say which peer")?,
-                path: path.display().to_string(),
+                peer: wanted.peer.ok_or("say which peer")?,
+                path: wanted.path.display().to_string(),
+                is_copy: wanted.copy,
                 ..WarmingStatus::default()
             };
             Ok(warming)

@@ -1,11 +1,11 @@
 //! The two directions of a flow as its task sees them: bytes in, records out, and the reverse.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use farhaul_reduce::{Codec, Levels, Plain};
+use farhaul_reduce::{Codec, Levels, Plain, place_of};
 use farhaul_tunnel::{Payload, ResetCode};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -13,7 +13,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Reduction;
 use super::receiving::Read;
-use super::record::{BARE_BYTES_MAX, Draft, Record, Records, framed, literals};
+use super::record::{BARE_BYTES_MAX, CopyPlace, Draft, Record, Records, copied, framed, literals};
+use crate::copies::Copies;
 use crate::lock::lock;
 use crate::session::FlowHandle;
 
@@ -78,6 +79,7 @@ pub fn of(flow: &FlowHandle) -> (Outbound, Inbound) {
                 flow: flow.id().0,
                 records: Records::default(),
                 number: 0,
+                copies: None,
                 is_over: false,
             };
             (
@@ -106,6 +108,19 @@ impl Outbound {
         }
     }
 
+    /// Sends bytes that the peer has in a copy of its own: everything but them, where there is a log.
+    pub(crate) async fn send_copied(
+        &mut self,
+        flow: &FlowHandle,
+        bytes: Bytes,
+        place: CopyPlace,
+    ) -> Result<(), ResetCode> {
+        match self {
+            Self::Plain => flow.write(bytes).await,
+            Self::Records(writer) => writer.send_copied(flow, bytes, place).await,
+        }
+    }
+
     /// Both directions have ended well.
     pub fn settle(self) {
         if let Self::Records(mut writer) = self {
@@ -116,6 +131,13 @@ impl Outbound {
 }
 
 impl Inbound {
+    /// The peer may leave out what is in these.
+    pub(crate) fn use_copies(&mut self, copies: Arc<Mutex<Copies>>) {
+        if let Self::Records(reader) = self {
+            reader.copies = Some(copies);
+        }
+    }
+
     /// The next bytes in order; `None` is the peer's clean end.
     pub async fn next(&mut self, flow: &FlowHandle) -> Result<Option<Bytes>, ResetCode> {
         match self {
@@ -154,20 +176,47 @@ impl Writer {
             return Ok(());
         }
         let drafts = self.drafts(&batch).await;
+        let sent_bytes = self.write(flow, drafts, None).await?;
+        self.share += (sent_bytes as f64 / batch.len() as f64 - self.share) * SHARE_NEWS;
+        self.count(batch.len(), sent_bytes);
+        Ok(())
+    }
+
+    async fn send_copied(
+        &mut self,
+        flow: &FlowHandle,
+        batch: Bytes,
+        place: CopyPlace,
+    ) -> Result<(), ResetCode> {
+        let drafts = self.drafts(&batch).await;
+        let sent_bytes = self.write(flow, drafts, Some(place)).await?;
+        self.count(batch.len(), sent_bytes);
+        Ok(())
+    }
+
+    /// Makes records and sends them; how many bytes they are.
+    async fn write(
+        &mut self,
+        flow: &FlowHandle,
+        drafts: Vec<Draft>,
+        copy: Option<CopyPlace>,
+    ) -> Result<usize, ResetCode> {
         self.records += drafts.len() as u64;
         let mut sent_bytes = 0;
-        for record in self.seal(flow, drafts) {
+        for record in self.seal(flow, drafts, copy) {
             sent_bytes += record.len();
             flow.write(record).await?;
         }
-        self.share += (sent_bytes as f64 / batch.len() as f64 - self.share) * SHARE_NEWS;
+        Ok(sent_bytes)
+    }
+
+    fn count(&self, input_bytes: usize, sent_bytes: usize) {
         let counts = &self.reduction.store.counts;
-        let (input_bytes, sent_bytes) = (batch.len() as u64, sent_bytes as u64);
+        let (input_bytes, sent_bytes) = (input_bytes as u64, sent_bytes as u64);
         counts.input_bytes.fetch_add(input_bytes, Ordering::Relaxed);
         counts
             .records_bytes
             .fetch_add(sent_bytes, Ordering::Relaxed);
-        Ok(())
     }
 
     async fn drafts(&mut self, batch: &Bytes) -> Vec<Draft> {
@@ -220,14 +269,25 @@ impl Writer {
         sending.must_wait(&lock(&self.reduction.store.encoder), self.flow)
     }
 
-    /// The records as they are written.
-    fn seal(&mut self, flow: &FlowHandle, drafts: Vec<Draft>) -> Vec<Bytes> {
+    /// The records as they are written. Of what the peer has a copy of, only what it cannot know.
+    fn seal(
+        &mut self,
+        flow: &FlowHandle,
+        drafts: Vec<Draft>,
+        mut copy: Option<CopyPlace>,
+    ) -> Vec<Bytes> {
         let (mut records, mut spent) = (Vec::new(), Vec::new());
         for draft in drafts {
             match draft {
                 Draft::Bare(bytes) => records.push(Record::Bare(bytes).bytes()),
                 Draft::Frame(plain, mark) => {
-                    records.push(framed(mark, |out| self.compress(flow, &plain, out)));
+                    records.push(match mark.zip(copy) {
+                        Some((mark, place)) => without_literals(mark, place, &plain),
+                        None => framed(mark, |out| self.compress(flow, &plain, out)),
+                    });
+                    if let Some(place) = &mut copy {
+                        place.offset += plain.length as u32;
+                    }
                     spent.push(plain);
                 }
             }
@@ -257,6 +317,12 @@ impl Writer {
     }
 }
 
+fn without_literals(mark: u8, place: CopyPlace, plain: &Plain) -> Bytes {
+    let mut frame = Vec::new();
+    plain.seal_bare(&mut frame);
+    copied(mark, place, &frame)
+}
+
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.is_settled {
@@ -279,6 +345,8 @@ pub struct Reader {
     flow: u64,
     records: Records,
     number: u64,
+    /// What the peer may leave out.
+    copies: Option<Arc<Mutex<Copies>>>,
     is_over: bool,
 }
 
@@ -318,12 +386,13 @@ impl Reader {
         if let Record::Bare(bytes) = record {
             return Ok(bytes.clone());
         }
+        let copy = self.copy_of(record).await?;
         let mut heard = self.reduction.heard.subscribe();
         let mut recalled = self.reduction.store.recalled.subscribe();
         let (mut recalls, deadline) = (0, Instant::now() + AWAY_MAX);
         loop {
             let may_wait = recalls < RECALLS_MAX && Instant::now() < deadline;
-            match self.read(record, may_wait)? {
+            match self.read(record, &copy, may_wait)? {
                 Read::Bytes(bytes) => return Ok(bytes),
                 Read::Asked => break,
                 Read::Early => self.wait(&mut heard).await?,
@@ -352,10 +421,30 @@ impl Reader {
         }
     }
 
-    fn read(&self, record: &Record, may_wait: bool) -> Result<Read, ResetCode> {
+    /// What our copy has of a record's bytes; nothing where it cannot be read, and then it is asked for.
+    async fn copy_of(&self, record: &Record) -> Result<Vec<u8>, ResetCode> {
+        let Record::Copy(_, place, frame) = record else {
+            return Ok(Vec::new());
+        };
+        let copies = self.copies.as_ref().ok_or(ResetCode::Protocol)?;
+        let (_, length) = place_of(frame).map_err(|_| ResetCode::Protocol)?;
+        let Some(stretch) = lock(copies).find(place, length) else {
+            return Ok(Vec::new());
+        };
+        let read = tokio::task::spawn_blocking(move || stretch.read()).await;
+        Ok(read.ok().and_then(Result::ok).unwrap_or_default())
+    }
+
+    fn read(&self, record: &Record, copy: &[u8], may_wait: bool) -> Result<Read, ResetCode> {
         let mut receiving = lock(&self.reduction.receiving);
         let mut half = lock(&self.reduction.store.decoder);
-        let read = receiving.read(&mut half, (self.flow, self.number), record, may_wait);
+        let number = (self.flow, self.number);
+        let read = match record {
+            Record::Copy(mark, _, frame) => {
+                receiving.read_copied(&mut half, number, (*mark, frame, copy), may_wait)
+            }
+            other => receiving.read(&mut half, number, other, may_wait),
+        };
         self.reduction.talk.notify_one();
         read.map_err(|_| ResetCode::Protocol)
     }

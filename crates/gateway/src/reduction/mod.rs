@@ -44,6 +44,7 @@ use self::halves::{DecoderHalf, EncoderHalf};
 pub use self::keeper::Disk;
 use self::keeper::Order;
 use self::receiving::Receiving;
+pub(crate) use self::record::{CopyPlace, SegmentHash};
 use self::sending::Sending;
 use self::shelf::Half;
 

@@ -71,23 +71,41 @@ impl Receiving {
             Record::Bare(bytes) => Ok(Read::Bytes(bytes.clone())),
             Record::Literal(frame) => Ok(Read::Bytes(literal(half, frame)?.into())),
             Record::Frame(mark, frame) => {
-                self.frame(half, (flow, number), (*mark, frame), may_wait)
+                self.frame(half, (flow, number), (*mark, frame, None), may_wait)
             }
+            Record::Copy(..) => Err(Broken),
         }
+    }
+
+    /// The same of a frame without its literals; `copy` is what it may stand for.
+    pub(super) fn read_copied(
+        &mut self,
+        half: &mut DecoderHalf,
+        number: (u64, u64),
+        (mark, frame, copy): (u8, &Bytes, &[u8]),
+        may_wait: bool,
+    ) -> Result<Read, Broken> {
+        self.frame(half, number, (mark, frame, Some(copy)), may_wait)
     }
 
     fn frame(
         &mut self,
         half: &mut DecoderHalf,
         (flow, number): (u64, u64),
-        (mark, frame): (u8, &Bytes),
+        (mark, frame, copy): (u8, &Bytes, Option<&[u8]>),
         may_wait: bool,
     ) -> Result<Read, Broken> {
         let (place, length) = place_of(frame).map_err(|_| Broken)?;
         let position = place.ok_or(Broken)?.position;
         let mut output = Vec::new();
         let decoded = match half.of(mark) {
-            Ok(decoder) => Ok(decoder.decode(frame, &mut output).map_err(|_| Broken)?),
+            Ok(decoder) => {
+                let decoded = match copy {
+                    Some(copy) => decoder.decode_bare(frame, copy, &mut output),
+                    None => decoder.decode(frame, &mut output),
+                };
+                Ok(decoded.map_err(|_| Broken)?)
+            }
             Err(true) => return Ok(Read::Early),
             Err(false) => Err(()),
         };
@@ -113,6 +131,8 @@ impl Receiving {
                     position, bytes, ..
                 },
             ) => (Why::Absent, (position, bytes)),
+            // A copy that is none says nothing of the log.
+            Ok(Decoded::Mismatched) if copy.is_some() => (Why::Absent, (0, 0)),
             Ok(Decoded::Mismatched) => (Why::Differs, (0, 0)),
             Err(()) => (Why::Epoch, (0, 0)),
         };

@@ -3,12 +3,16 @@
 //! | field | bytes | meaning |
 //! |---|---|---|
 //! | length | 3 | of what follows |
-//! | kind | 1 | 0: a frame that refers to nothing and is not remembered; 1 to 250: a frame of the log whose epoch this is (1 + epoch modulo 250); 255: the bytes themselves |
-//! | frame | | a frame of `farhaul-reduce`, or bytes |
+//! | kind | 1 | 0: a frame that refers to nothing and is not remembered; 1 to 250: a frame of the log whose epoch this is (1 + epoch modulo 250); 254: one whose literals the reader has in a copy of its own; 255: the bytes themselves |
+//! | mark | 1 | of kind 254: what would be its kind |
+//! | hash | 16 | of kind 254: the first half of BLAKE3 of a segment of the copy |
+//! | offset | 4 | of kind 254: where in the segment the bytes begin for which the frame stands |
+//! | frame | | a frame of `farhaul-reduce`, bare in kind 254, or bytes |
 //!
+//! Kind 254 is sent only where a file is warmed ([`crate::warm`]) and the peer has offered copies.
 //! Records of one direction are numbered from 0; the number is not written.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use farhaul_reduce::{FRAME_PLAIN_BYTES_MAX, Plain};
 
 use super::message::Cutter;
@@ -18,6 +22,19 @@ const RECORD_BYTES_MAX: usize = (512 << 10) + 128;
 /// The longest bytes that are sent as they are; less than any match.
 pub(super) const BARE_BYTES_MAX: usize = 63;
 const BARE: u8 = 255;
+const COPY: u8 = 254;
+
+/// The first half of a segment's BLAKE3.
+pub(crate) type SegmentHash = [u8; 16];
+
+/// Where a copy has bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CopyPlace {
+    /// Of the segment they are in.
+    pub(crate) hash: SegmentHash,
+    /// Of the first one in the segment.
+    pub(crate) offset: u32,
+}
 
 /// What a record is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +43,8 @@ pub(super) enum Record {
     Literal(Bytes),
     /// A frame of the log whose epoch has this mark.
     Frame(u8, Bytes),
+    /// The same without its literals, which the reader has there.
+    Copy(u8, CopyPlace, Bytes),
     /// Bytes as they are.
     Bare(Bytes),
 }
@@ -62,6 +81,29 @@ pub(super) fn framed(mark: Option<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Byte
     out.into()
 }
 
+/// A record of a frame without its literals.
+pub(super) fn copied(mark: u8, place: CopyPlace, frame: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(frame.len() + 25);
+    out.put_uint(frame.len() as u64 + 22, 3);
+    out.put_slice(&[COPY, mark]);
+    out.put_slice(&place.hash);
+    out.put_u32(place.offset);
+    out.put_slice(frame);
+    out.freeze()
+}
+
+/// Mark, place and frame of one.
+fn read_copied(mut payload: Bytes) -> Option<Record> {
+    let mark = payload
+        .try_get_u8()
+        .ok()
+        .filter(|mark| (1..=250).contains(mark))?;
+    let hash = payload.try_get_u128().ok()?.to_be_bytes();
+    let offset = payload.try_get_u32().ok()?;
+    let place = CopyPlace { hash, offset };
+    (!payload.is_empty()).then_some(Record::Copy(mark, place, payload))
+}
+
 /// The mark of an epoch in its records.
 pub(super) fn mark_of(epoch: u32) -> u8 {
     1 + (epoch % 250) as u8
@@ -73,6 +115,7 @@ impl Record {
         let (kind, payload) = match self {
             Self::Literal(frame) => (0, frame),
             Self::Frame(mark, frame) => (*mark, frame),
+            Self::Copy(mark, place, frame) => return copied(*mark, *place, frame),
             Self::Bare(bytes) => (BARE, bytes),
         };
         let mut out = BytesMut::with_capacity(payload.len() + 4);
@@ -112,6 +155,7 @@ impl Records {
         match bytes.first() {
             Some(0) => Ok(Some(Record::Literal(payload))),
             Some(&mark @ 1..=250) => Ok(Some(Record::Frame(mark, payload))),
+            Some(&COPY) => read_copied(payload).map(Some).ok_or(NoRecord),
             Some(&BARE) => Ok(Some(Record::Bare(payload))),
             _ => Err(NoRecord),
         }
@@ -125,13 +169,24 @@ mod tests {
     #[test]
     fn invariant_10_records_have_their_golden_bytes() {
         let payload = Bytes::from_static(b"xy");
-        let golden: [(Record, &[u8]); 3] = [
+        let place = CopyPlace {
+            hash: [7; 16],
+            offset: 0x0102_0304,
+        };
+        let golden: [(Record, &[u8]); 4] = [
             (Record::Literal(payload.clone()), &[0, 0, 3, 0, 0x78, 0x79]),
             (
                 Record::Frame(mark_of(251), payload.clone()),
                 &[0, 0, 3, 2, 0x78, 0x79],
             ),
-            (Record::Bare(payload), &[0, 0, 3, 255, 0x78, 0x79]),
+            (Record::Bare(payload.clone()), &[0, 0, 3, 255, 0x78, 0x79]),
+            (
+                Record::Copy(2, place, payload),
+                &[
+                    0, 0, 24, 254, 2, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 1, 2, 3, 4,
+                    0x78, 0x79,
+                ],
+            ),
         ];
         for (record, bytes) in golden {
             assert_eq!(record.bytes(), bytes);
@@ -157,9 +212,21 @@ mod tests {
 
     #[test]
     fn what_is_no_record_is_refused() {
-        for bytes in [[0u8, 0, 1, 0], [0, 0, 0, 0], [9, 0, 0, 0]] {
+        let short_copy = [&[0, 0, 22, COPY, 1][..], &[0; 20]].concat();
+        let mut copy_of_nothing = short_copy.clone();
+        copy_of_nothing[2] = 23;
+        copy_of_nothing[4] = 0;
+        copy_of_nothing.push(1);
+        let lists: [&[u8]; 5] = [
+            &[0u8, 0, 1, 0],
+            &[0, 0, 0, 0],
+            &[9, 0, 0, 0],
+            &short_copy,
+            &copy_of_nothing,
+        ];
+        for bytes in lists {
             let mut records = Records::default();
-            records.push(&bytes);
+            records.push(bytes);
             assert_eq!(records.next(), Err(NoRecord), "{bytes:?}");
         }
         let mut records = Records::default();

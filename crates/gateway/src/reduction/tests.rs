@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::halves::{DecoderHalf, EncoderHalf};
 use super::message::Message;
 use super::receiving::{Read, Receiving};
-use super::record::{Draft, Record, Records, literals, mark_of};
+use super::record::{CopyPlace, Draft, Record, Records, copied, literals, mark_of};
 use super::sending::{Sending, Word};
 
 const MEMORY_BYTES: u64 = 16 << 20;
@@ -305,6 +305,60 @@ fn a_decoder_that_forgets_in_mid_tunnel_costs_resends_and_then_nothing() {
     assert!(world.send(3, &input) > 500_000);
     assert!(world.send(4, &input) < 2000);
     assert_eq!(world.sending.missed, missed);
+}
+
+/// Sends records without literals to an end that has `copy`; their bytes, and what came of each.
+fn send_copied(world: &mut World, flow: u64, input: &[u8], copy: &[u8]) -> (usize, Vec<Read>) {
+    let batch = Bytes::copy_from_slice(input);
+    let drafts = world.sending.encode(&mut world.encoder, flow, 0, &batch);
+    let (mut sent_bytes, mut reads, mut rest) = (0, Vec::new(), copy);
+    for (number, draft) in drafts.unwrap().into_iter().enumerate() {
+        let Draft::Frame(plain, Some(mark)) = draft else {
+            unreachable!("there is a log");
+        };
+        let (copy, after) = rest.split_at(plain.length);
+        rest = after;
+        let mut frame = Vec::new();
+        plain.seal_bare(&mut frame);
+        let place = CopyPlace {
+            hash: [1; 16],
+            offset: 0,
+        };
+        sent_bytes += copied(mark, place, &frame).len();
+        let (half, number) = (&mut world.decoder, (flow, number as u64));
+        let record = (mark, &Bytes::from(frame), copy);
+        let read = world.receiving.read_copied(half, number, record, true);
+        reads.push(read.unwrap());
+    }
+    world.settle();
+    (sent_bytes, reads)
+}
+
+#[test]
+fn what_the_other_end_has_a_copy_of_is_remembered_without_being_sent() {
+    let mut world = ready();
+    let input = noise(11, 900_000);
+    let (sent_bytes, reads) = send_copied(&mut world, 1, &input, &input);
+    assert!(sent_bytes < 1000, "{sent_bytes}");
+    let bytes = reads.iter().flat_map(|read| match read {
+        Read::Bytes(bytes) => bytes.to_vec(),
+        other => panic!("{other:?}"),
+    });
+    assert!(bytes.eq(input.iter().copied()));
+    assert!(world.send(2, &input) < 2000);
+}
+
+#[test]
+fn a_copy_that_is_none_is_asked_for_and_says_nothing_of_the_log() {
+    let mut world = ready();
+    let epoch = world.encoder.epoch;
+    let (input, other) = (noise(12, 90_000), noise(13, 90_000));
+    let (_, reads) = send_copied(&mut world, 1, &input, &other);
+    assert_eq!(reads, [Read::Asked]);
+    assert_eq!(world.receiving.take_again(1), Some(input.clone().into()));
+    assert_eq!(world.encoder.epoch, epoch);
+    assert!(world.send(2, &input) > 90_000, "it was not remembered");
+    assert!(world.send(3, &input) < 2000);
 }
 
 /// The decoder's log holds other bytes than the encoder believes: as if bits had flipped in it.

@@ -305,6 +305,12 @@ impl Session {
         }
     }
 
+    /// What both sides offered.
+    pub fn features(&self) -> u64 {
+        let negotiated = self.hello.borrow();
+        negotiated.as_ref().map_or(0, |with| with.features)
+    }
+
     /// Opens a flow; data may be written before the far side has answered.
     pub fn open(self: &Arc<Self>, request: OpenRequest) -> Result<FlowHandle, OpenError> {
         let carried = Carried::by(&request);

@@ -15,7 +15,10 @@ fn with_hash(data: &[u8], bytes: usize) -> Vec<Vec<u8>> {
 /// A footer; whether it was one, or became one with the right hash.
 pub fn footer(data: &[u8]) -> bool {
     let variants = with_hash(data, FOOTER_BYTES);
-    let footers: Vec<Footer> = variants.iter().filter_map(|one| Footer::read(one)).collect();
+    let footers: Vec<Footer> = variants
+        .iter()
+        .filter_map(|one| Footer::read(one))
+        .collect();
     for footer in &footers {
         // Bytes that mean nothing are not kept.
         assert_eq!(Footer::read(&footer.bytes()).as_ref(), Some(footer));
