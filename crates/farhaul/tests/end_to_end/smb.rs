@@ -2,7 +2,7 @@
 //! have seen.
 
 use std::fs;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use farhaul_lab::Side;
@@ -17,6 +17,8 @@ pub const LINK: &str = "rate 50mbit delay 50ms queue 100ms";
 /// Slow enough for others to do something in the middle of a file.
 pub const SLOW: &str = "rate 10mbit delay 50ms queue 100ms";
 pub const RESUME: &str = "[tunnel]\nresume_max = '5s'";
+/// A rule that leaves SMB alone.
+pub const OPAQUE: &str = "[[rule]]\nmatch = { port = [445] }\noptimise = 'opaque'";
 /// Everybody may write, as the folder's owner.
 const WRITABLE: &str = "read only = no\nforce user = root";
 pub const FILE_BYTES: usize = 3_200_000;
@@ -60,6 +62,13 @@ impl Site {
         command.arg(self.folders.fetched.join(name));
         command.arg(format!("smb://{SERVER}/{SHARE}/{name}"));
         command
+    }
+
+    /// A client that waits for every block, when it has more than so many bytes.
+    fn half_read(&self, name: &str, bytes: usize) -> Child {
+        let child = self.smbget(name).stdin(Stdio::null()).spawn().unwrap();
+        until("a part of the file", || self.fetched(name).len() > bytes);
+        child
     }
 
     /// `words` are smbclient's own, after the share; `{fetched}` in them is the folder to fetch into.
@@ -121,8 +130,7 @@ fn a_file_is_read_ahead_of_a_client_that_waits_for_every_block() {
 
 #[test]
 fn a_rule_leaves_smb_as_it_is() {
-    let rule = "[[rule]]\nmatch = { port = [445] }\noptimise = 'opaque'";
-    let site = Site::up(LINK, "smbopaque", rule);
+    let site = Site::up(LINK, "smbopaque", OPAQUE);
     let bytes = content(2, 1_000_000);
     site.offer("a.bin", &bytes);
     assert!(site.get("a.bin") == bytes, "not the file");
@@ -160,7 +168,7 @@ fn a_session_that_signs_passes_as_it_is_and_says_why() {
 }
 
 /// Old bytes, then new ones, each in its place: a reader that was overtaken by a writer.
-pub fn is_overtaken(read: &[u8], old: &[u8], new: &[u8]) -> bool {
+fn is_overtaken(read: &[u8], old: &[u8], new: &[u8]) -> bool {
     let same = read
         .iter()
         .zip(old)
@@ -168,6 +176,24 @@ pub fn is_overtaken(read: &[u8], old: &[u8], new: &[u8]) -> bool {
         .count();
     // Blocks already read stay old; what the reader asked for later is new.
     read.get(same..) == new.get(same..read.len())
+}
+
+/// A client at the server's site writes over the file `old` in the middle of its being read, and neither waits long.
+pub fn overtake(site: &Site, old: &[u8], new: &[u8]) {
+    let mut reading = site.half_read("a.bin", 3 * BLOCK_BYTES);
+    let start = Instant::now();
+    site.put("a.bin", new);
+    // The server waits 35 s for an oplock that is not given back.
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        start.elapsed()
+    );
+    reading.wait().unwrap();
+    let read = site.fetched("a.bin");
+    assert!(is_overtaken(&read, old, new), "neither old nor new bytes");
+    assert!(site.counted(Side::B, "breaks") > 0);
+    assert!(site.get("a.bin") == new, "not the new file");
 }
 
 #[test]
@@ -180,36 +206,21 @@ fn what_others_write_is_seen() {
     assert!(site.get("a.bin") == new, "not the new file");
     // And while it is read.
     site.put("a.bin", &old);
-    let mut reading = site.smbget("a.bin").stdin(Stdio::null()).spawn().unwrap();
-    until("a part of the file", || {
-        site.fetched("a.bin").len() > 3 * BLOCK_BYTES
-    });
-    let start = Instant::now();
-    site.put("a.bin", &new);
-    // The server waits 35 s for an oplock that is not given back.
-    assert!(
-        start.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        start.elapsed()
-    );
-    reading.wait().unwrap();
-    let read = site.fetched("a.bin");
-    assert!(is_overtaken(&read, &old, &new), "neither old nor new bytes");
-    assert!(site.counted(Side::B, "breaks") > 0);
-    assert!(site.get("a.bin") == new, "not the new file");
+    overtake(&site, &old, &new);
 }
 
-#[test]
-fn a_far_gateway_killed_in_mid_file_gives_no_wrong_byte() {
-    let mut site = Site::up(SLOW, "smbkill", RESUME);
-    let bytes = content(6, FILE_BYTES);
-    site.offer("a.bin", &bytes);
-    let mut reading = site.smbget("a.bin").stdin(Stdio::null()).spawn().unwrap();
-    until("a part of the file", || {
-        site.fetched("a.bin").len() > 10 * BLOCK_BYTES
-    });
+/// The gateway next to the server is killed in the middle of a file's being read.
+pub fn kill_in_mid_file(mut site: Site, bytes: &[u8]) {
+    site.offer("a.bin", bytes);
+    let mut reading = site.half_read("a.bin", 10 * BLOCK_BYTES);
     site.world.signal(Side::B, Signal::KILL);
     reading.wait().unwrap();
     let read = site.fetched("a.bin");
     assert!(bytes.starts_with(&read), "wrong bytes");
+}
+
+#[test]
+fn a_far_gateway_killed_in_mid_file_gives_no_wrong_byte() {
+    let site = Site::up(SLOW, "smbkill", RESUME);
+    kill_in_mid_file(site, &content(6, FILE_BYTES));
 }

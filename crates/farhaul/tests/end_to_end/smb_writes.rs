@@ -18,11 +18,11 @@ use crate::world::until;
 const BLOCKS: &str = "[global]\nsmb2 max write = 65536\n";
 
 /// Slow enough to start another client in the middle of a file, on a busy machine, too.
-const SLOWER: &str = "rate 3mbit delay 50ms queue 200ms";
+pub const SLOWER: &str = "rate 3mbit delay 50ms queue 200ms";
 
 impl Site {
     /// A client at the other site writes a file.
-    fn putting(&self, name: &str, bytes: &[u8]) -> Command {
+    pub fn putting(&self, name: &str, bytes: &[u8]) -> Command {
         let source = self.folders.fetched.join("to-send");
         fs::write(&source, bytes).unwrap();
         let script = format!("put {{fetched}}/to-send {name}");
@@ -40,10 +40,11 @@ impl Site {
         let there = self.folders.offered.join(name);
         let size = || fs::metadata(&there).map_or(0, |file| file.len());
         until("a part of the file", || size() > bytes.len() as u64 / 8);
+        assert!(self.counted(Side::A, "writes_answered") > 0);
         child
     }
 
-    fn offered(&self, name: &str) -> Vec<u8> {
+    pub fn offered(&self, name: &str) -> Vec<u8> {
         fs::read(self.folders.offered.join(name)).unwrap_or_default()
     }
 }
@@ -133,25 +134,27 @@ fn a_full_disk_reaches_the_client() {
     );
 }
 
-#[test]
-fn invariant_8_a_gateway_killed_in_mid_write_is_an_error() {
-    for (side, test) in [(Side::B, "smbputkb"), (Side::A, "smbputka")] {
-        let mut site = Site::with(SLOW, test, RESUME, BLOCKS);
-        let bytes = content(15, FILE_BYTES);
-        let putting = site.begun("new.bin", &bytes);
-        site.world.signal(side, Signal::KILL);
-        let output = putting.wait_with_output().unwrap();
-        assert!(!output.status.success(), "{}", said(&output));
-        let there = site.offered("new.bin");
-        assert!(there.len() <= bytes.len());
-    }
+/// What is at the server after a client was told of an error: some of the file, and nothing else.
+fn assert_part(site: &Site, name: &str, bytes: &[u8]) {
+    let there = site.offered(name);
+    assert!(there.len() <= bytes.len());
+    // What was written before what lies in front of it.
+    let is_part = |(there, byte): (&u8, &u8)| there == byte || *there == 0;
+    assert!(there.iter().zip(bytes).all(is_part), "wrong bytes");
 }
 
-#[test]
-fn a_link_that_is_cut_in_mid_write_loses_nothing() {
-    let mut site = Site::with(SLOW, "smbputcut", "", BLOCKS);
-    let bytes = content(16, FILE_BYTES);
-    let putting = site.begun("new.bin", &bytes);
+/// A gateway is killed in the middle of a file's being written: the client hears of it.
+pub fn kill_in_mid_write(mut site: Site, side: Side, bytes: &[u8]) {
+    let putting = site.begun("new.bin", bytes);
+    site.world.signal(side, Signal::KILL);
+    let output = putting.wait_with_output().unwrap();
+    assert!(!output.status.success(), "{}", said(&output));
+    assert_part(&site, "new.bin", bytes);
+}
+
+/// The link is cut in the middle of a file's being written, for less long than flows outlive it.
+pub fn cut_in_mid_write(mut site: Site, bytes: &[u8]) {
+    let putting = site.begun("new.bin", bytes);
     site.world.lab.set_link("loss 100%").unwrap();
     for side in Side::BOTH {
         site.world.wait_peer(side, "down");
@@ -160,6 +163,43 @@ fn a_link_that_is_cut_in_mid_write_loses_nothing() {
     let output = putting.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     assert!(site.offered("new.bin") == bytes, "not the file");
+}
+
+/// The link is cut in the middle of a file's being written, for longer than that: the client hears of it, and may write
+/// it again when the link is back.
+pub fn cut_for_long_in_mid_write(mut site: Site, bytes: &[u8]) {
+    let putting = site.begun("new.bin", bytes);
+    site.world.lab.set_link("loss 100%").unwrap();
+    let output = putting.wait_with_output().unwrap();
+    assert!(!output.status.success(), "{}", said(&output));
+    assert_part(&site, "new.bin", bytes);
+    site.world.lab.set_link("loss 0%").unwrap();
+    for side in Side::BOTH {
+        site.world.wait_peer(side, "up");
+    }
+    let shorter = &bytes[bytes.len() / 8 * 7..];
+    done(&mut site.putting("new.bin", shorter));
+    assert!(site.offered("new.bin") == shorter, "not what was put again");
+}
+
+#[test]
+fn invariant_8_a_gateway_killed_in_mid_write_is_an_error() {
+    for (side, test) in [(Side::B, "smbputkb"), (Side::A, "smbputka")] {
+        let site = Site::with(SLOWER, test, RESUME, BLOCKS);
+        kill_in_mid_write(site, side, &content(15, FILE_BYTES));
+    }
+}
+
+#[test]
+fn a_link_that_is_cut_in_mid_write_loses_nothing() {
+    let site = Site::with(SLOW, "smbputcut", "", BLOCKS);
+    cut_in_mid_write(site, &content(16, FILE_BYTES));
+}
+
+#[test]
+fn invariant_8_a_link_that_stays_cut_in_mid_write_is_an_error() {
+    let site = Site::with(SLOWER, "smbputlong", RESUME, BLOCKS);
+    cut_for_long_in_mid_write(site, &content(18, FILE_BYTES));
 }
 
 /// A client next to the server opens the file meanwhile: it waits until what was answered is there, not longer.
