@@ -21,7 +21,7 @@ const WINDOW_S_MAX: u64 = 120;
 const WINDOW_S_QUICK: u64 = 3;
 
 /// How often a row is measured where iperf3 could not keep up.
-const ATTEMPTS: usize = 3;
+const IPERF_ATTEMPTS: usize = 3;
 
 /// Full-size Ethernet frame without preamble and FCS.
 const FRAME_BYTES: usize = 1514;
@@ -150,7 +150,7 @@ fn measure(
             }
             _ => None,
         };
-        if trouble.is_none() || attempt == ATTEMPTS {
+        if trouble.is_none() || attempt == IPERF_ATTEMPTS {
             break (outcome, trouble);
         }
         attempt += 1;

@@ -93,6 +93,13 @@ fn plan(seconds: u64) -> String {
     )
 }
 
+/// A link that connections are measured on one after the other.
+struct Link {
+    name: String,
+    /// The most it carries of an application's bytes, where that is known.
+    limit_mbit: Option<f64>,
+}
+
 struct Live<'a> {
     options: &'a LiveOptions,
     progress: Progress,
@@ -103,7 +110,10 @@ impl Live<'_> {
     /// One link: cubic, bbr, the pair.
     fn alone(&mut self, cell: &Cell) -> Result<(), LabError> {
         let mut lab = self.lab(Some(cell.words()))?;
-        let link = (cell.name(), Some(cell.limit_mbit()));
+        let link = Link {
+            name: cell.name(),
+            limit_mbit: Some(cell.limit_mbit()),
+        };
         let warm_up_s = cell.warm_up_s();
         let seconds = warm_up_s + self.options.seconds;
         let mut best = 0f64;
@@ -130,7 +140,10 @@ impl Live<'_> {
     fn bare(&mut self, bare: Bare) -> Result<(), LabError> {
         let mut lab = self.lab(None)?;
         bare.shape(&lab)?;
-        let link = (bare.name(), bare.limit_mbit());
+        let link = Link {
+            name: bare.name(),
+            limit_mbit: bare.limit_mbit(),
+        };
         let seconds = Bare::WARM_UP_S + self.options.seconds;
         let mut best = 0f64;
         for controller in KERNEL {
@@ -157,13 +170,14 @@ impl Live<'_> {
     fn one(
         &mut self,
         lab: &Lab,
-        (link, limit_mbit): &(String, Option<f64>),
+        link: &Link,
         config: &str,
         flow: Flow,
         warm_up_s: u64,
     ) -> Result<Option<(f64, Arrived)>, LabError> {
         self.check_stop()?;
-        self.progress.begin(&format!("{link}: {config}"));
+        let name = &link.name;
+        self.progress.begin(&format!("{name}: {config}"));
         let end_s = flow.seconds;
         let result = run_flows(lab, &[flow], &self.options.stop);
         let outcome = match result {
@@ -175,17 +189,17 @@ impl Live<'_> {
             Ok(arrived) => {
                 let mbit = arrived.mbit_per_s(warm_up_s, end_s);
                 self.progress.end(&format!("{mbit:.2} Mbit/s"));
-                let row = Row::of(link, config, "goodput", "Mbit/s", mbit)
+                let row = Row::of(name, config, "goodput", "Mbit/s", mbit)
                     .detail("controller_of_hosts", arrived.controller.clone());
-                let row = match limit_mbit {
-                    Some(limit) => row.limit(*limit),
+                let row = match link.limit_mbit {
+                    Some(limit) => row.limit(limit),
                     None => row,
                 };
                 (row, Some((mbit, arrived)))
             }
             Err(error) => {
                 self.progress.end(&format!("failed: {error}"));
-                let row = Row::failed(link, config, "goodput", "Mbit/s", error);
+                let row = Row::failed(name, config, "goodput", "Mbit/s", error);
                 (row, None)
             }
         };

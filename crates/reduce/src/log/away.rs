@@ -164,9 +164,9 @@ impl Log {
         segments
     }
 
-    /// Stretches of the virtual log that are in this segment, from `position` on and before it, each byte of the segment once: position,
-    /// offset, bytes. What was kept together is together, but references to what was kept before lie between: as far as a file that was
-    /// said several times.
+    /// Stretches of the virtual log that are in this segment, from `position` on and before it: position, offset, bytes. Each touches
+    /// a granule of the segment that none before it does: a byte may be in two of them, and a few of a granule in none. What was kept
+    /// together is together, but references to what was kept before lie between: as far as a file that was said several times.
     pub(crate) fn stretches(&self, number: u64, position: u64) -> Vec<(u64, usize, usize)> {
         let mut found = Stretches::new(number);
         let near = position.saturating_sub(SEGMENT_BYTES as u64);
