@@ -3,19 +3,28 @@
 use std::fs;
 
 use farhaul_lab::Side;
+use farhaul_lab::lockstep::{self, Dialect};
 
 use crate::apps::content;
 use crate::smb::{
     BLOCK_BYTES, FILE_BYTES, LINK, OPAQUE, RESUME, SLOW, Site, done, kill_in_mid_file, overtake,
 };
-use crate::smb_writes::{SLOWER, cut_for_long_in_mid_write, cut_in_mid_write, kill_in_mid_write};
+use crate::smb_writes::{
+    SLOWER, Small, cut_for_long_in_mid_write, cut_in_mid_write, fill, kill_before_close,
+    kill_in_mid_write, read_in_mid_write,
+};
 
 /// Servers and clients of today speak it only when they are told to.
 const SERVER: &str = "[global]\nserver min protocol = NT1";
 const CLIENT: &str = "client min protocol = NT1\nclient max protocol = NT1\n";
 
 fn old_site(link: &str, test: &str, config: &str) -> Site {
-    let site = Site::with(link, test, config, SERVER);
+    old_site_with(link, test, config, "")
+}
+
+/// With more for the end of the server's configuration.
+fn old_site_with(link: &str, test: &str, config: &str, more: &str) -> Site {
+    let site = Site::with(link, test, config, &format!("{SERVER}\n{more}"));
     let path = &site.folders.smb_client_config;
     let config = fs::read_to_string(path).unwrap();
     fs::write(path, config + CLIENT).unwrap();
@@ -84,4 +93,26 @@ fn a_link_that_is_cut_in_mid_write_loses_old_clients_nothing() {
 fn invariant_8_a_link_that_stays_cut_in_mid_write_is_an_error_for_old_clients() {
     let site = old_site(SLOWER, "smboneputlong", RESUME);
     cut_for_long_in_mid_write(site, &content(29, FILE_BYTES));
+}
+
+#[test]
+fn invariant_8_a_gateway_killed_before_close_is_an_error_for_old_clients() {
+    let site = old_site(SLOW, "smboneputclose", RESUME);
+    let bytes = content(30, 10 * lockstep::BLOCK_BYTES);
+    kill_before_close(site, Dialect::Smb1, &bytes);
+}
+
+#[test]
+fn a_full_disk_reaches_old_clients() {
+    let small = Small::new("smbonefull");
+    fill(
+        &old_site_with(LINK, "smbonefull", "", &small.share()),
+        &small,
+    );
+}
+
+#[test]
+fn others_see_what_old_clients_were_answered() {
+    let site = old_site(SLOWER, "smboneputread", "");
+    read_in_mid_write(&site, &content(31, FILE_BYTES));
 }

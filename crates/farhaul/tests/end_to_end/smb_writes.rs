@@ -1,18 +1,22 @@
 //! Writes that are answered before a real file server has them: all of them are there when the client hears so, and
 //! what goes wrong the client hears no later.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farhaul_lab::Side;
-use farhaul_lab::demo::servers::SHARE;
+use farhaul_lab::demo::servers::{SHARE, SMB_PORT};
+use farhaul_lab::lockstep::{self, Dialect, LockstepError, Remote};
+use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Signal;
 
 use crate::apps::content;
 use crate::smb::{FILE_BYTES, LINK, RESUME, SLOW, Site, done};
-use crate::world::until;
+use crate::world::{until, v4};
 
 /// The client is to write in blocks.
 const BLOCKS: &str = "[global]\nsmb2 max write = 65536\n";
@@ -71,18 +75,27 @@ fn invariant_8_what_was_put_is_there() {
 }
 
 /// A file system without room.
-struct Small(PathBuf);
+pub struct Small(PathBuf);
 
 impl Small {
-    fn new(size: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("farhaul-small-{}", std::process::id()));
+    pub fn new(test: &str) -> Self {
+        let name = format!("farhaul-{test}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
         let mut mount = Command::new("mount");
         mount
-            .args(["-t", "tmpfs", "-o", size, "tmpfs"])
+            .args(["-t", "tmpfs", "-o", "size=1m,mode=0777", "tmpfs"])
             .arg(&folder);
         done(&mut mount);
         Self(folder)
+    }
+
+    /// A share of it, for the end of a server's configuration.
+    pub fn share(&self) -> String {
+        format!(
+            "[small]\npath = {}\nguest ok = yes\nread only = no\nforce user = root",
+            self.0.display()
+        )
     }
 }
 
@@ -96,14 +109,8 @@ impl Drop for Small {
     }
 }
 
-#[test]
-fn a_full_disk_reaches_the_client() {
-    let small = Small::new("size=1m,mode=0777");
-    let share = format!(
-        "{BLOCKS}[small]\npath = {}\nguest ok = yes\nread only = no\nforce user = root",
-        small.0.display()
-    );
-    let site = Site::with(LINK, "smbfull", "", &share);
+/// A client fills the disk behind the share `small`, and hears so.
+pub fn fill(site: &Site, small: &Small) {
     let put = |bytes: &[u8]| {
         fs::write(site.folders.fetched.join("to-send"), bytes).unwrap();
         let script = "put {fetched}/to-send new.bin";
@@ -132,6 +139,13 @@ fn a_full_disk_reaches_the_client() {
         fs::read(small.0.join("new.bin")).unwrap() == fits,
         "not the file"
     );
+}
+
+#[test]
+fn a_full_disk_reaches_the_client() {
+    let small = Small::new("smbfull");
+    let share = format!("{BLOCKS}{}", small.share());
+    fill(&Site::with(LINK, "smbfull", "", &share), &small);
 }
 
 /// What is at the server after a client was told of an error: some of the file, and nothing else.
@@ -202,12 +216,48 @@ fn invariant_8_a_link_that_stays_cut_in_mid_write_is_an_error() {
     cut_for_long_in_mid_write(site, &content(18, FILE_BYTES));
 }
 
-/// A client next to the server opens the file meanwhile: it waits until what was answered is there, not longer.
+/// A client that waits for every block, as old ones do, has heard that all its blocks are written, and waits for CLOSE,
+/// when the link is cut and the gateway next to the server killed. The last block has not arrived: CLOSE must not succeed.
+pub fn kill_before_close(mut site: Site, dialect: Dialect, bytes: &[u8]) {
+    let source = site.folders.fetched.join("to-send");
+    rustix::fs::mknodat(CWD, &source, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let remote = Remote {
+        server: v4(SMB_PORT),
+        share: SHARE.to_owned(),
+        name: "new.bin".to_owned(),
+    };
+    let (from, never) = (source.clone(), Arc::default());
+    let client = site.world.lab.client().unwrap();
+    let putting = client.spawn_within(move || lockstep::put(dialect, &remote, &from, &never));
+    let mut feeding = File::create(source).unwrap();
+    let (first, last) = bytes.split_at(bytes.len() - lockstep::BLOCK_BYTES);
+    feeding.write_all(first).unwrap();
+    until("all but the last block", || {
+        site.offered("new.bin").len() == first.len()
+    });
+    site.world.lab.set_link("loss 100%").unwrap();
+    let before = site.counted(Side::A, "writes_answered");
+    feeding.write_all(last).unwrap();
+    drop(feeding);
+    until("the last block to be answered", || {
+        site.counted(Side::A, "writes_answered") > before
+    });
+    site.world.signal(Side::B, Signal::KILL);
+    let put = putting.join().unwrap().unwrap();
+    assert!(matches!(put, Err(LockstepError::Io { .. })), "{put:?}");
+    assert!(site.offered("new.bin") == first, "other bytes");
+}
+
 #[test]
-fn others_see_what_was_answered() {
-    let site = Site::with(SLOWER, "smbputread", "", BLOCKS);
-    let bytes = content(17, FILE_BYTES);
-    let putting = site.begun("new.bin", &bytes);
+fn invariant_8_a_gateway_killed_before_close_is_an_error() {
+    let site = Site::with(SLOW, "smbputclose", RESUME, "");
+    let bytes = content(19, 10 * lockstep::BLOCK_BYTES);
+    kill_before_close(site, Dialect::Smb2, &bytes);
+}
+
+/// A client next to the server opens the file meanwhile: it waits until what was answered is there, not longer.
+pub fn read_in_mid_write(site: &Site, bytes: &[u8]) {
+    let putting = site.begun("new.bin", bytes);
     let start = Instant::now();
     let script = "get new.bin {fetched}/seen.bin";
     done(&mut site.smbclient("server", &["-N", "-c", script]));
@@ -223,4 +273,10 @@ fn others_see_what_was_answered() {
     assert!(output.status.success(), "{}", said(&output));
     assert!(site.offered("new.bin") == bytes, "not the file");
     assert!(site.counted(Side::B, "breaks") > 0);
+}
+
+#[test]
+fn others_see_what_was_answered() {
+    let site = Site::with(SLOWER, "smbputread", "", BLOCKS);
+    read_in_mid_write(&site, &content(17, FILE_BYTES));
 }
