@@ -188,6 +188,26 @@ fn a_break_ends_what_was_read_ahead() {
     assert!(breaks > 20, "{breaks}");
 }
 
+/// A client never closes a file that it is reading; the server of this model, as Samba, does not bear it.
+#[test]
+fn no_file_is_closed_while_it_is_read_ahead() {
+    for parts in 2..12 {
+        let ranges = (0..parts).map(|nth| (nth * u64::from(BLOCK), BLOCK));
+        let read = Step::Read {
+            ranges: ranges.collect(),
+            outstanding: 1,
+        };
+        let steps = vec![open(SHARE_ALL, BATCH), read, Step::Close];
+        let mut plan = reading(steps, 4_000_000, (OC1, 60 * MS));
+        plan.terms.read_ns = 40 * MS;
+        let world = plan.run();
+        assert!(reads_made(&world) > parts, "none ahead");
+        // The close waits for what is under way, and nothing more is asked for.
+        let closed_ms = (world.client.closed_ns - world.client.last_read_ns) as f64 / 1e6;
+        assert!(closed_ms < 60.0 + 2.0 * 40.0, "{closed_ms}");
+    }
+}
+
 fn random_steps(noise: &mut Noise, file_bytes: u64) -> Vec<Step> {
     let mut steps = Vec::new();
     for _ in 0..=noise.below(3) {
@@ -237,6 +257,7 @@ fn random_histories() {
         plan.terms.requests_max = 7 + noise.below(50) as usize;
         plan.terms.grants_oplocks = noise.below(5) > 0;
         plan.terms.grants_ii = noise.below(4) == 0;
+        plan.terms.read_ns = seed % 4 * MS;
         let mut world = plan.world(false);
         for _ in 0..noise.below(4) {
             let write = OtherWrite {

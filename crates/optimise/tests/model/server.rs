@@ -2,7 +2,7 @@
 
 mod cifs;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use farhaul_optimise::smb::netbios::{PREFIX_BYTES, Packets, Piece, packet};
 use farhaul_optimise::smb::smb1;
@@ -38,6 +38,8 @@ pub struct Terms {
     pub signs_setup: bool,
     /// Writes take up to so long each, and overtake each other.
     pub write_ns_max: u64,
+    /// Of SMB1: reads take so long.
+    pub read_ns: u64,
     /// No file gets longer.
     pub file_bytes_max: usize,
     /// It speaks SMB1.
@@ -59,6 +61,7 @@ impl Default for Terms {
             credits_max: 512,
             signs_setup: true,
             write_ns_max: 0,
+            read_ns: 0,
             file_bytes_max: usize::MAX,
             is_cifs: false,
             grants_ii: false,
@@ -107,6 +110,8 @@ pub struct Server {
     pub terms: Terms,
     pub now_ns: u64,
     slow: Vec<Slow>,
+    /// Answers to reads: when, of which open file, and what.
+    read: VecDeque<(u64, u64, Vec<u8>)>,
     noise: u64,
     /// Which version each of the client's writes made, in the order in which they came.
     pub own_versions: Vec<Option<usize>>,
@@ -133,6 +138,7 @@ impl Server {
             terms,
             now_ns: 0,
             slow: Vec::new(),
+            read: VecDeque::new(),
             noise: 1,
             own_versions: Vec::new(),
             let_go: Vec::new(),
@@ -179,8 +185,13 @@ impl Server {
         }
     }
 
-    /// When the next slow write is done.
+    /// When the next slow write or read is done.
     pub fn due_ns(&self) -> u64 {
+        let read_ns = self.read.front().map_or(u64::MAX, |(at, ..)| *at);
+        self.written_ns().min(read_ns)
+    }
+
+    fn written_ns(&self) -> u64 {
         let due = self.slow.iter().map(|slow| slow.at_ns).min();
         due.unwrap_or(u64::MAX)
     }
@@ -188,8 +199,12 @@ impl Server {
     /// Writes that are due reach the disk.
     pub fn handle_time(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
-        while self.due_ns() <= now_ns {
-            let due_ns = self.due_ns();
+        while self.read.front().is_some_and(|(at, ..)| *at <= now_ns) {
+            let (_, _, answer) = self.read.pop_front().unwrap();
+            self.output.extend_from_slice(&answer);
+        }
+        while self.written_ns() <= now_ns {
+            let due_ns = self.written_ns();
             let at = self.slow.iter().position(|slow| slow.at_ns == due_ns);
             let slow = self.slow.remove(at.unwrap());
             let mut body = Vec::new();

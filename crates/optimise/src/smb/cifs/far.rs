@@ -137,6 +137,7 @@ impl FarCifs {
                 }
                 Some(Piece::Beginning(packet) | Piece::Message(packet)) => {
                     if self.must_wait(&packet) {
+                        self.end_what_closes(&packet, out, stats);
                         self.held = Some(packet);
                         return Ok(());
                     }
@@ -252,7 +253,7 @@ impl FarCifs {
     }
 
     /// Whether a request must wait for answers to ours: it uses one's id, there would be too many, what follows it has
-    /// no header, or the client believes writes done that are not.
+    /// no header, it closes what we read, or the client believes writes done that are not.
     fn must_wait(&self, packet: &[u8]) -> bool {
         let message = packet.get(PREFIX_BYTES..).unwrap_or_default();
         if self.multiplex.own() == 0 {
@@ -266,7 +267,29 @@ impl FarCifs {
         is_full
             || header.is_raw()
             || self.multiplex.is_own(header.multiplex)
+            || self.closes_under_own(message)
             || self.writing.delays(write.as_ref(), &self.reading.files)
+    }
+
+    /// Whether it takes away a file, or what that belongs to, while a request of ours is about it. A client never does that
+    /// under its own, and there are servers that do not bear it: Samba 4.17 fails in close_file_smb, and the connection with it.
+    fn closes_under_own(&self, message: &[u8]) -> bool {
+        effects(message).iter().any(|effect| match effect {
+            Effect::Closes(file) => self.multiplex.is_own_at(*file),
+            Effect::Everything => true,
+            Effect::Changes(_) => false,
+        })
+    }
+
+    /// No more is read for a request that waits for what is being read.
+    fn end_what_closes(&mut self, packet: &[u8], out: &mut Outbox, stats: &mut Stats) {
+        for effect in effects(packet.get(PREFIX_BYTES..).unwrap_or_default()) {
+            match effect {
+                Effect::Closes(file) => self.reading.end_runs(|id, _| id == file, out, stats),
+                Effect::Everything => self.reading.end_runs(|_, _| true, out, stats),
+                Effect::Changes(_) => (),
+            }
+        }
     }
 
     fn handle_request(

@@ -120,6 +120,16 @@ impl Multiplex {
         self.own.contains_key(&id)
     }
 
+    /// Whether one of ours is about this file.
+    #[must_use]
+    pub fn is_own_at(&self, file: FileId) -> bool {
+        let is_at = |own: &Own| match own {
+            Own::Read(read) => read.part.file == file,
+            Own::Write(part) => part.file == file,
+        };
+        self.own.values().any(is_at)
+    }
+
     /// Requests of ours.
     #[must_use]
     pub fn own(&self) -> usize {

@@ -176,8 +176,13 @@ impl Server {
         let content = self.files[&open.name].last().unwrap();
         let from = (read.offset as usize).min(content.len());
         let to = (from + read.length as usize).min(content.len());
-        let data = content[from..to].to_vec();
-        self.cifs_say(header, |message| emit_read_response(&data, message));
+        let mut message = Vec::new();
+        header.response(STATUS_OK).emit(&mut message);
+        emit_read_response(&content[from..to], &mut message);
+        let at_ns = self.now_ns + self.terms.read_ns;
+        self.read
+            .push_back((at_ns, read.file.into(), packet(&message).to_vec()));
+        self.handle_time(self.now_ns);
     }
 
     fn cifs_write(&mut self, header: &Header, write: &WriteHead, data: &[u8]) {
@@ -197,6 +202,10 @@ impl Server {
         assert!(
             slow.all(|slow| slow.open != id),
             "closed before it was written"
+        );
+        assert!(
+            self.read.iter().all(|(_, open, _)| *open != id),
+            "closed before it was read"
         );
         let open = self.opens.remove(&id).expect("an open file");
         let due = open.break_due.into_iter().flatten();
