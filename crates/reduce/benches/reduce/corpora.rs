@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::io::Read;
 use std::path::Path;
 
+use crate::office;
 use crate::source::Noise;
 
 /// Two versions of the same thing.
@@ -21,6 +22,8 @@ pub const NAMES: &[&str] = &[
     "usr-image",
     "logs",
     "sql",
+    "office",
+    "office-inflated",
     "random",
 ];
 
@@ -38,6 +41,8 @@ pub fn pair(name: &'static str, folder: &Path, bytes_max: usize) -> std::io::Res
         "usr-image" => (file("usr-1.img")?, file("usr-2.img")?),
         "logs" => logs(),
         "sql" => sql(),
+        "office" => office::folders(BYTES, office::Kept::Deflated),
+        "office-inflated" => office::folders(BYTES, office::Kept::Plain),
         _ => random(),
     };
     first.truncate(bytes_max);

@@ -11,6 +11,7 @@
 
 mod corpora;
 mod fastcdc;
+mod office;
 mod passes;
 mod reference;
 mod report;
