@@ -3,15 +3,17 @@
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farhaul_lab::Side;
-use farhaul_lab::demo::servers::{Folders, SHARE, start_files};
+use farhaul_lab::demo::servers::{Folders, SHARE, SMB_PORT, start_files};
+use farhaul_lab::lockstep::{self, Dialect, Remote};
 use farhaul_lab::topology::SERVER;
 use rustix::process::Signal;
 
 use crate::apps::content;
-use crate::world::{HANG, World, until};
+use crate::world::{HANG, World, until, v4};
 
 pub const LINK: &str = "rate 50mbit delay 50ms queue 100ms";
 /// Slow enough for others to do something in the middle of a file.
@@ -102,6 +104,15 @@ impl Site {
     }
 }
 
+/// For clients that wait for every block.
+pub fn remote(name: &str) -> Remote {
+    Remote {
+        server: v4(SMB_PORT),
+        share: SHARE.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
 pub fn done(command: &mut Command) -> Output {
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{command:?}: {output:?}");
@@ -126,6 +137,22 @@ fn a_file_is_read_ahead_of_a_client_that_waits_for_every_block() {
     );
     // One that asks for megabytes.
     assert!(site.get("a.bin") == bytes, "not the file");
+}
+
+/// Reads the beginning of a file and closes it, time after time.
+pub fn peek_often(site: &Site, dialect: Dialect, bytes: &[u8]) {
+    site.offer("a.bin", bytes);
+    let (there, never) = (remote("a.bin"), Arc::default());
+    let client = site.world.lab.client().unwrap();
+    let peek = || lockstep::peek(dialect, &there, 3, 10, &never);
+    client.within(peek).unwrap().unwrap();
+    assert!(site.counted(Side::B, "ahead_bytes") > 0);
+}
+
+#[test]
+fn clients_may_close_what_they_have_not_read() {
+    let site = Site::up(LINK, "smbpeek", "");
+    peek_often(&site, Dialect::Smb2, &content(7, FILE_BYTES));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use farhaul_lab::lockstep::{self, Dialect};
 use crate::apps::content;
 use crate::smb::{
     BLOCK_BYTES, FILE_BYTES, LINK, OPAQUE, RESUME, SLOW, Site, done, kill_in_mid_file, overtake,
+    peek_often,
 };
 use crate::smb_writes::{
     SLOWER, Small, cut_for_long_in_mid_write, cut_in_mid_write, fill, kill_before_close,
@@ -115,4 +116,11 @@ fn a_full_disk_reaches_old_clients() {
 fn others_see_what_old_clients_were_answered() {
     let site = old_site(SLOWER, "smboneputread", "");
     read_in_mid_write(&site, &content(31, FILE_BYTES));
+}
+
+/// A connection of Samba 4.17 ends at a CLOSE of a file that is being read; what the gateway reads is not the client's.
+#[test]
+fn old_clients_may_close_what_they_have_not_read() {
+    let site = old_site(LINK, "smbonepeek", "");
+    peek_often(&site, Dialect::Smb1, &content(32, FILE_BYTES));
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farhaul_lab::Side;
-use farhaul_lab::demo::servers::{SHARE, SMB_PORT};
-use farhaul_lab::lockstep::{self, Dialect, LockstepError, Remote};
+use farhaul_lab::demo::servers::SHARE;
+use farhaul_lab::lockstep::{self, Dialect, LockstepError};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::Signal;
 
 use crate::apps::content;
-use crate::smb::{FILE_BYTES, LINK, RESUME, SLOW, Site, done};
-use crate::world::{until, v4};
+use crate::smb::{FILE_BYTES, LINK, RESUME, SLOW, Site, done, remote};
+use crate::world::until;
 
 /// The client is to write in blocks.
 const BLOCKS: &str = "[global]\nsmb2 max write = 65536\n";
@@ -221,11 +221,7 @@ fn invariant_8_a_link_that_stays_cut_in_mid_write_is_an_error() {
 pub fn kill_before_close(mut site: Site, dialect: Dialect, bytes: &[u8]) {
     let source = site.folders.fetched.join("to-send");
     rustix::fs::mknodat(CWD, &source, FileType::Fifo, Mode::RWXU, 0).unwrap();
-    let remote = Remote {
-        server: v4(SMB_PORT),
-        share: SHARE.to_owned(),
-        name: "new.bin".to_owned(),
-    };
+    let remote = remote("new.bin");
     let (from, never) = (source.clone(), Arc::default());
     let client = site.world.lab.client().unwrap();
     let putting = client.spawn_within(move || lockstep::put(dialect, &remote, &from, &never));

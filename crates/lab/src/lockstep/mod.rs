@@ -116,3 +116,22 @@ pub fn put(
     session.close()?;
     Ok(offset)
 }
+
+/// Opens a file, reads its first blocks and closes it, time after time.
+pub fn peek(
+    dialect: Dialect,
+    remote: &Remote,
+    blocks: u64,
+    times: usize,
+    stop: &Arc<AtomicBool>,
+) -> Result<(), LockstepError> {
+    let mut session = session(dialect, remote, stop)?;
+    for _ in 0..times {
+        session.open(&remote.name)?;
+        for block in 0..blocks {
+            session.read_block(block * BLOCK_BYTES as u64, BLOCK_BYTES)?;
+        }
+        session.close()?;
+    }
+    Ok(())
+}
