@@ -17,6 +17,7 @@ use noq_proto::RttEstimator;
 use tokio::sync::Notify;
 
 use super::narrow::Losses;
+use super::schedule::Schedule;
 
 /// The figures of one path. Written under the connection's lock, read by
 /// anyone at any time; each by itself is exact, together they may be a packet
@@ -192,6 +193,7 @@ impl<F: ControllerFactory> ControllerFactory for WatchedFactory<F> {
             inner: self.0.clone().build(now, current_mtu),
             flight: Arc::default(),
             losses: Losses::default(),
+            schedule: Schedule::default(),
         })
     }
 }
@@ -202,6 +204,7 @@ pub struct Watched {
     inner: Box<dyn Controller>,
     flight: Arc<Flight>,
     losses: Losses,
+    schedule: Schedule,
 }
 
 impl Watched {
@@ -223,10 +226,14 @@ impl Controller for Watched {
 
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
         self.flight.sent(u64::from(bytes));
+        let rate_bytes_s = self.flight.pacing_bytes_s();
+        self.schedule
+            .handle_sent(now, u64::from(bytes), rate_bytes_s);
         self.inner.on_packet_sent(now, bytes, pn);
     }
 
     fn on_cwnd_limited(&mut self) {
+        self.schedule.handle_held_back();
         self.inner.on_cwnd_limited();
     }
 
@@ -256,6 +263,9 @@ impl Controller for Watched {
         largest_packet_num_acked: Option<u64>,
     ) {
         self.flight.settled(in_flight);
+        if app_limited {
+            self.schedule.handle_held_back();
+        }
         self.inner
             .on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
     }
@@ -307,11 +317,11 @@ impl Controller for Watched {
     /// Asked by the stack before every packet that is paced.
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = self.inner.metrics();
-        metrics.pacing_rate = metrics.pacing_rate.map(|rate| self.flight.left_of(rate));
-        let pacing_bytes_s = metrics.pacing_rate.unwrap_or(0);
+        let pacing_bytes_s = metrics.pacing_rate.map(|rate| self.flight.left_of(rate));
         self.flight
             .pacing_bytes_s
-            .store(pacing_bytes_s, Ordering::Relaxed);
+            .store(pacing_bytes_s.unwrap_or(0), Ordering::Relaxed);
+        metrics.pacing_rate = pacing_bytes_s.map(|rate| self.schedule.ask_bytes_s(rate));
         metrics
     }
 
@@ -320,6 +330,7 @@ impl Controller for Watched {
             inner: self.inner.clone_box(),
             flight: self.flight.clone(),
             losses: self.losses.clone(),
+            schedule: self.schedule.clone(),
         })
     }
 

@@ -7,6 +7,7 @@ pub mod fec;
 pub mod flight;
 pub mod knock;
 pub mod narrow;
+mod schedule;
 pub mod socket;
 pub mod tls;
 

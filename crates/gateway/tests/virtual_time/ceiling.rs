@@ -9,7 +9,7 @@ const FRAME_BYTES: f64 = 64.0 * 1024.0;
 /// Type, flow, number of a data frame (`tunnel::frame`).
 const FRAME_HEADER_BYTES: f64 = 6.0;
 /// First byte and connection ID of a short header (RFC 9000 section 17.3.1).
-const SHORT_HEADER_BYTES: f64 = 1.0 + 12.0;
+const SHORT_HEADER_BYTES: f64 = 1.0 + 8.0;
 /// AEAD tag (RFC 9001 section 5.3).
 const TAG_BYTES: f64 = 16.0;
 /// Type and stream ID of a STREAM frame (RFC 9000 section 19.8), the ID as

@@ -35,7 +35,7 @@ pub const MODEL_VERSION: u32 = 1;
 /// * 3: its start over long round trips, its pace without loss, its share beside others;
 /// * 4: its search under requests;
 /// * 5: its view of machines that are held up.
-pub const PAIR_VERSION: u32 = 5;
+pub const PAIR_VERSION: u32 = 6;
 
 /// Text of a file a plan names, and where the plan says it is.
 pub type ReadFile<'a> = dyn Fn(&str) -> Result<String, String> + 'a;

@@ -117,10 +117,13 @@ pub struct Controller {
     pace: f64,
 }
 
-/// Part of the estimate that is sent when the queue is empty: what is not used drains it.
-const CRUISE_GAIN: f64 = 0.997;
+/// Part of the estimate that is sent at most where a link's rate had to be found out: a packet may
+/// always wait, or the link waits whenever a timer is late or the estimate is low.
+const CRUISE_GAIN_MAX: f64 = 1.02;
 /// The same on a link whose rate is known: the rest carries acknowledgements and repairs.
 const TOLD_GAIN: f64 = 0.991;
+/// A real machine is never on time to the millisecond: so much queue, s, is no reason to slow down.
+const LATE: f64 = 0.003;
 /// Part of the rate that is kept when load turns out to cost others, or a router says so.
 const GIVE_WAY_GAIN: f64 = 0.85;
 /// A queue that is shorter, s, may be the jitter of a probe: what is lost meanwhile is the path's.
@@ -554,13 +557,14 @@ impl Controller {
     }
 
     fn cruise_gain(&self) -> f64 {
-        let full = match self.is_at_max() {
-            true => TOLD_GAIN,
-            false => CRUISE_GAIN,
-        };
+        // A packet's own time is no queue.
         let packet = self.mtu_bytes / self.rate().max(1.0);
-        let excess = self.delay.queue() - packet.max(0.2 * self.threshold());
+        let excess = self.delay.queue() - packet - (0.2 * self.threshold()).min(LATE);
         let time = (2.0 * self.rtt()).max(0.2);
-        (full - excess.max(0.0) / time).max(GAIN_MIN)
+        let gain = match self.is_at_max() {
+            true => TOLD_GAIN - excess.max(0.0) / time,
+            false => (1.0 - excess / time).min(CRUISE_GAIN_MAX),
+        };
+        gain.max(GAIN_MIN)
     }
 }

@@ -4,8 +4,14 @@ use crate::frame::FRAME_BYTES_HARD_MAX;
 use crate::limits::{FRAME_BYTES_MIN, clamp_frame_bytes};
 
 /// A frame of bulk takes the link for this long at most, milliseconds. At 155 Mbit/s that is
-/// `FRAME_BYTES_HARD_MAX`, and at 1.5 Mbit/s two packets.
+/// `FRAME_BYTES_HARD_MAX`.
 const BULK_MS: u64 = 16;
+
+/// On slow links that would be a packet or two, and headers of frames half a percent of the link. Only other bulk waits behind them.
+const BULK_BYTES_MIN: usize = 16 << 10;
+
+/// But no longer than this, milliseconds.
+const BULK_MS_MAX: u64 = 64;
 
 /// An interactive frame takes it for this long at most, milliseconds, as does any frame that is
 /// sent while a higher class waits.
@@ -52,7 +58,10 @@ impl FrameSizes {
     pub(crate) fn bulk_bytes(&self) -> usize {
         match self.rate_bytes_s {
             0 => BULK_BYTES_UNKNOWN.min(self.bytes_max),
-            _ => self.bytes_in(BULK_MS).min(self.bytes_max),
+            _ => {
+                let least_bytes = self.bytes_in(BULK_MS_MAX).min(BULK_BYTES_MIN);
+                self.bytes_in(BULK_MS).max(least_bytes).min(self.bytes_max)
+            }
         }
     }
 
@@ -85,7 +94,8 @@ mod tests {
     #[test]
     fn frames_take_their_time_or_one_packet_or_the_hard_bound() {
         assert_eq!(sizes(64_000), (1432, 1432));
-        assert_eq!(sizes(1_544_000), (3088, 1432));
+        assert_eq!(sizes(1_544_000), (12_352, 1432));
+        assert_eq!(sizes(5_000_000), (16 << 10, 1432));
         assert_eq!(sizes(51_840_000), (103_680, 12_960));
         assert_eq!(sizes(155_520_000), (FRAME_BYTES_HARD_MAX, 16 << 10));
         assert_eq!(sizes(u64::MAX), (FRAME_BYTES_HARD_MAX, 16 << 10));
