@@ -329,7 +329,7 @@ fn frames_are_cut_by_time() {
     let cases = [
         // bit/s, bulk, interactive, bytes at most
         (64_000, 1432, 1432),
-        (1_544_000, 3088, 1432),
+        (1_544_000, 12_352, 1432),
         (51_840_000, 103_680, 12_960),
         (1_000_000_000, FRAME_BYTES_HARD_MAX, 16 << 10),
     ];
