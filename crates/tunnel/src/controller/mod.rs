@@ -559,7 +559,9 @@ impl Controller {
     fn cruise_gain(&self) -> f64 {
         // A packet's own time is no queue.
         let packet = self.mtu_bytes / self.rate().max(1.0);
-        let excess = self.delay.queue() - packet - (0.2 * self.threshold()).min(LATE);
+        // Where gateways are held up, or jitter is the path's, it is never on time to more than that.
+        let late = LATE.max(0.14 * self.delay.jitter());
+        let excess = self.delay.queue() - packet - (0.2 * self.threshold()).min(late);
         let time = (2.0 * self.rtt()).max(0.2);
         let gain = match self.is_at_max() {
             true => TOLD_GAIN - excess.max(0.0) / time,
