@@ -22,6 +22,7 @@ const MORE_MAX: f64 = 0.25;
 pub(super) struct Schedule {
     /// When the next packet is due.
     due: Option<Instant>,
+    /// How late the last one left, of what is made up for.
     late: Duration,
 }
 

@@ -34,7 +34,8 @@ pub const MODEL_VERSION: u32 = 1;
 /// * 2: the real controller; losses judged by time alone, as the gateway does;
 /// * 3: its start over long round trips, its pace without loss, its share beside others;
 /// * 4: its search under requests;
-/// * 5: its view of machines that are held up.
+/// * 5: its view of machines that are held up;
+/// * 6: its pace without loss, its shorter headers.
 pub const PAIR_VERSION: u32 = 6;
 
 /// Text of a file a plan names, and where the plan says it is.

@@ -120,10 +120,14 @@ pub struct Controller {
 /// Part of the estimate that is sent at most where a link's rate had to be found out: a packet may
 /// always wait, or the link waits whenever a timer is late or the estimate is low.
 const CRUISE_GAIN_MAX: f64 = 1.02;
-/// The same on a link whose rate is known: the rest carries acknowledgements and repairs.
+/// Part of a link's known rate that is sent: the rest carries acknowledgements and repairs.
 const TOLD_GAIN: f64 = 0.991;
-/// A real machine is never on time to the millisecond: so much queue, s, is no reason to slow down.
+/// A real machine is never on time to the millisecond: so much queue, s, is no reason to slow down,
 const LATE: f64 = 0.003;
+/// nor is this part of the jitter: where gateways are held up, or the path does it, all of them are later.
+const LATE_OF_JITTER: f64 = 0.14;
+/// Part of the threshold that is no reason, either, as far as lateness explains it.
+const IDLE_OF_THRESHOLD: f64 = 0.2;
 /// Part of the rate that is kept when load turns out to cost others, or a router says so.
 const GIVE_WAY_GAIN: f64 = 0.85;
 /// A queue that is shorter, s, may be the jitter of a probe: what is lost meanwhile is the path's.
@@ -559,9 +563,9 @@ impl Controller {
     fn cruise_gain(&self) -> f64 {
         // A packet's own time is no queue.
         let packet = self.mtu_bytes / self.rate().max(1.0);
-        // Where gateways are held up, or jitter is the path's, it is never on time to more than that.
-        let late = LATE.max(0.14 * self.delay.jitter());
-        let excess = self.delay.queue() - packet - (0.2 * self.threshold()).min(late);
+        let late = LATE.max(LATE_OF_JITTER * self.delay.jitter());
+        let slack = (IDLE_OF_THRESHOLD * self.threshold()).min(late);
+        let excess = self.delay.queue() - packet - slack;
         let time = (2.0 * self.rtt()).max(0.2);
         let gain = match self.is_at_max() {
             true => TOLD_GAIN - excess.max(0.0) / time,
