@@ -5,22 +5,30 @@ use bytes::BytesMut;
 use super::message::{Message, Messages};
 use super::record::{Record, Records};
 
-/// What the peer says about records; how many messages there were.
-pub fn messages(data: &[u8]) -> usize {
-    let read = |part_bytes: usize| {
-        let (mut messages, mut all) = (Messages::default(), Vec::new());
-        for part in data.chunks(part_bytes) {
-            messages.push(part);
-            loop {
-                match messages.next() {
-                    Ok(Some(message)) => all.push(message),
-                    Ok(None) => break,
-                    Err(_) => return all,
-                }
+/// What a reader finds that gets its bytes in parts, up to the first error.
+fn read_all<R: Default, T, E>(
+    data: &[u8],
+    part_bytes: usize,
+    push: fn(&mut R, &[u8]),
+    next: fn(&mut R) -> Result<Option<T>, E>,
+) -> Vec<T> {
+    let (mut reader, mut all) = (R::default(), Vec::new());
+    for part in data.chunks(part_bytes) {
+        push(&mut reader, part);
+        loop {
+            match next(&mut reader) {
+                Ok(Some(found)) => all.push(found),
+                Ok(None) => break,
+                Err(_) => return all,
             }
         }
-        all
-    };
+    }
+    all
+}
+
+/// What the peer says about records; how many messages there were.
+pub fn messages(data: &[u8]) -> usize {
+    let read = |part_bytes| read_all(data, part_bytes, Messages::push, Messages::next);
     let all = read(data.len().max(1));
     assert_eq!(read(7), all);
     for message in &all {
@@ -38,20 +46,7 @@ pub fn messages(data: &[u8]) -> usize {
 
 /// A flow's records; how many there were.
 pub fn records(data: &[u8]) -> usize {
-    let read = |part_bytes: usize| {
-        let (mut records, mut all) = (Records::default(), Vec::<Record>::new());
-        for part in data.chunks(part_bytes) {
-            records.push(part);
-            loop {
-                match records.next() {
-                    Ok(Some(record)) => all.push(record),
-                    Ok(None) => break,
-                    Err(_) => return all,
-                }
-            }
-        }
-        all
-    };
+    let read = |part_bytes| read_all(data, part_bytes, Records::push, Records::next);
     let all = read(data.len().max(1));
     assert_eq!(read(5), all);
     let mut written = Vec::new();
