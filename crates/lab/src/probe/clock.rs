@@ -17,15 +17,14 @@ fn nanoseconds(clock: ClockId) -> u64 {
 }
 
 /// When a packet came, from the kernel's stamp in wall-clock time. A stamp that
-/// lies in the future or far back was made before the clock was set: the packet
-/// counts as come now.
-pub(crate) fn arrival_ns(stamp_wall_ns: Option<u64>) -> u64 {
-    const AGE_MAX_NS: u64 = 2_000_000_000;
+/// lies in the future, or before the socket was opened, was made before the clock
+/// was set: the packet counts as come now. Old ones are true: a program short of
+/// processor time reads seconds late.
+pub(crate) fn arrival_ns(stamp_wall_ns: Option<u64>, opened_ns: u64) -> u64 {
     let (now, wall) = (now_ns(), nanoseconds(ClockId::Realtime));
-    match stamp_wall_ns.and_then(|stamp| wall.checked_sub(stamp)) {
-        Some(age_ns) if age_ns <= AGE_MAX_NS => now.saturating_sub(age_ns),
-        _ => now,
-    }
+    let age_ns = stamp_wall_ns.and_then(|stamp| wall.checked_sub(stamp));
+    let at_ns = age_ns.and_then(|age| now.checked_sub(age));
+    at_ns.filter(|at| *at >= opened_ns).unwrap_or(now)
 }
 
 /// Sleeps until a time; the kernel's 50 us of slack are taken away by
@@ -49,11 +48,22 @@ mod tests {
 
     #[test]
     fn a_stamp_of_another_clock_counts_as_now() {
-        let before = now_ns();
+        let (before, opened) = (now_ns(), now_ns().saturating_sub(60_000_000_000));
         let wall = nanoseconds(ClockId::Realtime);
         for odd in [None, Some(0), Some(wall + 3_600_000_000_000)] {
-            assert!(arrival_ns(odd) >= before);
+            assert!(arrival_ns(odd, opened) >= before);
         }
-        assert!(arrival_ns(Some(wall - 1_000_000_000)) < before);
+        let late = arrival_ns(Some(wall - 1_000_000_000), before);
+        assert!(late >= before, "older than the socket");
+    }
+
+    #[test]
+    fn a_stamp_is_true_however_late_it_is_read() {
+        let before = now_ns();
+        let opened = before.saturating_sub(60_000_000_000);
+        let wall = nanoseconds(ClockId::Realtime);
+        for late_ns in [1_000_000, 10_000_000_000] {
+            assert!(arrival_ns(Some(wall - late_ns), opened) <= now_ns() - late_ns);
+        }
     }
 }

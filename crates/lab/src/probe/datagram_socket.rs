@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-use super::clock::arrival_ns;
+use super::clock::{arrival_ns, now_ns};
 use super::socket_state::{receive_drops, set, set_receive_buffer};
 
 /// `IP_PMTUDISC_PROBE` of linux/in.h: do not fragment, do not believe the
@@ -33,15 +33,19 @@ pub(crate) struct Arrival {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct DatagramSocket(UdpSocket);
+pub(crate) struct DatagramSocket {
+    socket: UdpSocket,
+    opened_ns: u64,
+}
 
 impl DatagramSocket {
     /// Bound to an address; reading gives up after `patience`.
     pub(crate) fn bind(address: IpAddr, port: u16, patience: Duration) -> io::Result<Self> {
         let socket = UdpSocket::bind(SocketAddr::new(address, port))?;
         socket.set_read_timeout(Some(patience))?;
-        let this = Self(socket);
-        let descriptor = this.0.as_raw_fd();
+        let opened_ns = now_ns();
+        let this = Self { socket, opened_ns };
+        let descriptor = this.socket.as_raw_fd();
         for option in [libc::SO_TIMESTAMPNS, libc::SO_RXQ_OVFL] {
             set(descriptor, libc::SOL_SOCKET, option, 1)?;
         }
@@ -60,37 +64,37 @@ impl DatagramSocket {
     }
 
     pub(crate) fn port(&self) -> io::Result<u16> {
-        Ok(self.0.local_addr()?.port())
+        Ok(self.socket.local_addr()?.port())
     }
 
     pub(crate) fn connect(&self, to: SocketAddr) -> io::Result<()> {
-        self.0.connect(to)
+        self.socket.connect(to)
     }
 
     pub(crate) fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        self.0.set_read_timeout(Some(patience))
+        self.socket.set_read_timeout(Some(patience))
     }
 
     /// Dropped by this socket so far, also after the last datagram it kept.
     pub(crate) fn dropped(&self) -> io::Result<u32> {
-        receive_drops(self.0.as_raw_fd())
+        receive_drops(self.socket.as_raw_fd())
     }
 
     /// Type of service of what is sent from now on.
     pub(crate) fn set_tos(&self, tos: u8) -> io::Result<()> {
-        let socket = SockRef::from(&self.0);
-        match self.0.local_addr()? {
+        let socket = SockRef::from(&self.socket);
+        match self.socket.local_addr()? {
             SocketAddr::V4(_) => socket.set_tos_v4(u32::from(tos)),
             SocketAddr::V6(_) => socket.set_tclass_v6(u32::from(tos)),
         }
     }
 
     pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send(bytes)
+        self.socket.send(bytes)
     }
 
     pub(crate) fn send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
-        self.0.send_to(bytes, to)
+        self.socket.send_to(bytes, to)
     }
 
     /// The next datagram with its sender; `None` when patience is over.
@@ -127,12 +131,12 @@ impl DatagramSocket {
                 message.msg_iovlen = 1;
                 message.msg_control = control.as_mut_ptr().cast();
                 message.msg_controllen = size_of_val(&control) as _;
-                let got = libc::recvmsg(self.0.as_raw_fd(), &raw mut message, 0);
+                let got = libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, 0);
                 if got < 0 {
                     return Err(io::Error::last_os_error());
                 }
                 *length = message.msg_namelen;
-                arrival = read_control(&message);
+                arrival = read_control(&message, self.opened_ns);
                 arrival.length = got.cast_unsigned();
             }
             Ok(())
@@ -147,13 +151,13 @@ impl DatagramSocket {
 
 impl AsRawFd for DatagramSocket {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.socket.as_raw_fd()
     }
 }
 
 /// # Safety
 /// The message must have been filled by the kernel.
-unsafe fn read_control(message: &libc::msghdr) -> Arrival {
+unsafe fn read_control(message: &libc::msghdr, opened_ns: u64) -> Arrival {
     let mut arrival = Arrival::default();
     let mut stamp_ns = None;
     // SAFETY: the macros walk the buffer the kernel filled, within its length;
@@ -180,7 +184,7 @@ unsafe fn read_control(message: &libc::msghdr) -> Arrival {
             at = libc::CMSG_NXTHDR(message, at);
         }
     }
-    arrival.at_ns = arrival_ns(stamp_ns);
+    arrival.at_ns = arrival_ns(stamp_ns, opened_ns);
     arrival
 }
 
@@ -194,7 +198,6 @@ fn wall_ns(time: libc::timespec) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::clock::now_ns;
 
     #[test]
     fn a_datagram_comes_with_time_and_type_of_service() {

@@ -99,9 +99,10 @@ impl<'a> Way<'a> {
         // line is idle between them.
         let offered = flood.count.offered_bit_per_s;
         let was_enough = offered.is_none_or(|offered| offered >= line);
+        let carried = steady.max(self.tcp_as_datagrams_bit_per_s());
         match flood.loss() > FULL_LOSS && !self.cuts_trains() && was_enough {
-            true => Some(steady),
-            false => Some(steady.max(line).max(self.tcp_as_datagrams_bit_per_s())),
+            true => Some(carried),
+            false => Some(carried.max(line)),
         }
     }
 
