@@ -11,7 +11,7 @@ bench-reduce: ; @scripts/bench-reduce.sh ## what a second version costs on the w
 bench-reduce-live: ; @scripts/bench-reduce-live.sh ## a disk image over two links by HTTP, FTP and CIFS, beside F5's figures (ONLY=text)
 bench-tunnel: ; @scripts/bench-tunnel.sh ## the tunnel over 120 links in virtual time (ONLY=pattern SEEDS=n JOBS=n)
 bench-tunnel-live: ; @scripts/bench-tunnel-live.sh ## the tunnel on real packets beside cubic and BBR (ONLY=text)
-probe:     ; @scripts/probe.sh     ## how often the circuit tester names a planted fault, and the memo's table of windows (ONLY=text, ONLY=memo, RUNS=n); goes on where it was stopped
+probe:     ; @scripts/probe.sh     ## how often the circuit tester names a planted fault, and the memo's table of windows (ONLY=text, ONLY=memo, RUNS=n, JOBS=n at once); goes on where it was stopped
 sim:       ; @scripts/sim.sh       ## HTTP over long links, simulated: the Waikato study, reduced (JOBS=n)
 study:     ; @scripts/study.sh     ## a plan of real SMB clients over many links, beside the study of 2006 (PLAN=wx2006-cifs: hours; RESUME=1 ONLY=text)
 setup:     ; @scripts/setup.sh     ## install the system packages that are missing

@@ -23,6 +23,10 @@ pub(crate) struct AccuracyCommand {
     /// Runs of each plant, and of each window of the memo's table.
     #[arg(long, value_name = "N", default_value_t = 20)]
     runs: u32,
+    /// Runs at once, each in namespaces of its own.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=accuracy::JOBS_MAX as i64))]
+    jobs: u16,
     /// Base of all random draws.
     #[arg(long, value_name = "N", default_value_t = 2012)]
     seed: u64,
@@ -43,6 +47,7 @@ impl AccuracyCommand {
             plants: Plant::ALL.into_iter().filter(is_wanted).collect(),
             runs: self.runs.into(),
             seed: self.seed,
+            jobs: self.jobs.into(),
             lab: self.name.clone(),
             program: program.clone(),
             runs_file: self.out.join("probe-runs.jsonl"),
@@ -64,8 +69,12 @@ impl AccuracyCommand {
                     run.found
                 ),
             };
+            let held_up = match run.error.is_some() || run.counts() {
+                true => "",
+                false => ", held up by the machine: not counted",
+            };
             let line = format!(
-                "{} [{}] {outcome}, {:.0} s",
+                "{} [{}] {outcome}, {:.0} s{held_up}",
                 run.plant.name(),
                 run.words,
                 run.seconds

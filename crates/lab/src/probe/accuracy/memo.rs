@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::serving;
+use super::single::serving;
 use crate::deployment::Lab;
 use crate::error::{During, LabError};
 use crate::measurement::{Op, Row};

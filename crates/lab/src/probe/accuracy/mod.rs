@@ -2,33 +2,45 @@
 //! random, examined by the real program in namespaces of their own. [`memo`] is
 //! the table of the memo that asked for all this.
 
+mod group;
 pub mod memo;
 pub mod plant;
 mod record;
+mod single;
+mod table;
 mod trouble;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use serde::{Deserialize, Serialize};
 
-use crate::deployment::Lab;
-use crate::error::{During, LabError};
-use crate::measurement::{Measurement, Op, Row};
-use crate::topology::{LabOptions, SERVER};
+use crate::error::LabError;
+use crate::measurement::Measurement;
 
 use super::diagnose::Fault;
-use super::report::Report;
-use plant::{Circuit, Plant, draw};
+use plant::Plant;
 use record::Record;
-use trouble::Trouble;
+use single::{Job, once};
+pub use table::measurement;
 
-/// A run whose emulator was later than this says nothing about the verdict.
-const LATENESS_MS_MAX: f64 = 2.0;
-const SERVER_PATIENCE: Duration = Duration::from_secs(10);
+/// A run with a departure later than this says nothing about the verdict: the
+/// least round trip that is drawn.
+const LATENESS_MS_MAX: f64 = 10.0;
+/// Nor one in which one departure of a hundred was later than this, which is what
+/// is asked of the emulator (`make calibrate`).
+const LATENESS_P99_MS_MAX: f64 = 1.0;
+/// Nor one whose programs waited longer for a processor, as a share of its time.
+const WAITED_SHARE_MAX: f64 = 0.10;
+/// Nor one from whose machine its host took more, as a share of one processor.
+const STOLEN_SHARE_MAX: f64 = 0.02;
+/// How often a circuit is tried in one go, until a run counts.
+const ATTEMPTS: u32 = 3;
+/// Most runs at once: an emulator and two programs each.
+pub const JOBS_MAX: usize = 64;
 
 /// What to do.
 #[derive(Debug, Clone)]
@@ -39,7 +51,9 @@ pub struct AccuracyOptions {
     pub runs: u64,
     /// Base of all draws.
     pub seed: u64,
-    /// Name of the labs.
+    /// Runs at once, each in namespaces of its own.
+    pub jobs: usize,
+    /// Name of the labs; with several at once a number follows.
     pub lab: String,
     /// This very program.
     pub program: PathBuf,
@@ -67,16 +81,43 @@ pub struct Run {
     pub sentence: String,
     /// How late the emulator was at most.
     pub lateness_max_ms: f64,
+    /// What 99 of 100 of its departures were not later than.
+    #[serde(default)]
+    pub lateness_p99_ms: f64,
+    /// What else the machine did to it.
+    #[serde(flatten)]
+    pub held: Held,
     /// How long it took.
     pub seconds: f64,
     /// Why there is no verdict.
     pub error: Option<String>,
 }
 
+/// Under which conditions a run was made; what the kernel does not tell is null.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Held {
+    /// Runs at once.
+    pub jobs: usize,
+    /// Share of the time in which one of the two programs wanted a processor and
+    /// had none.
+    pub waited_share: Option<f64>,
+    /// What the machine's host took from it, as a share of one processor.
+    pub stolen_share: Option<f64>,
+    /// Load average of the last minute, at the end.
+    pub load: Option<f64>,
+}
+
 impl Run {
-    /// Whether it says anything about the verdict.
-    fn counts(&self) -> bool {
-        self.error.is_none() && self.lateness_max_ms <= LATENESS_MS_MAX
+    /// Whether it says anything about the verdict: the verdict itself does not
+    /// matter to that.
+    pub fn counts(&self) -> bool {
+        let is_below = |share: Option<f64>, most: f64| share.is_none_or(|share| share <= most);
+        self.error.is_none()
+            && self.lateness_max_ms <= LATENESS_MS_MAX
+            && self.lateness_p99_ms <= LATENESS_P99_MS_MAX
+            && is_below(self.held.waited_share, WAITED_SHARE_MAX)
+            && is_below(self.held.stolen_share, STOLEN_SHARE_MAX)
     }
 }
 
@@ -93,30 +134,85 @@ impl AccuracyOptions {
     }
 }
 
-/// Runs what is missing, which is also what failed or was late before, and puts
-/// everything together.
-pub fn run(options: &AccuracyOptions, tell: &dyn Fn(&Run)) -> Result<Measurement, LabError> {
+/// Runs what is missing, which is also what failed or was held up, in this or an
+/// earlier go, and puts everything together.
+pub fn run(
+    options: &AccuracyOptions,
+    tell: &(dyn Fn(&Run) + Sync),
+) -> Result<Measurement, LabError> {
     let mut record = Record::open(&options.runs_file)?;
-    let mut rounds: Vec<_> = options
-        .plants
-        .iter()
-        .map(|plant| (*plant, options.seeds(*plant)))
-        .collect();
-    loop {
-        let mut is_over = true;
-        for (plant, seeds) in &mut rounds {
-            let Some(seed) = seeds.next() else { continue };
-            is_over = false;
-            if !record.has(*plant, seed) {
-                let run = once(options, &record, *plant, seed)?;
-                tell(&run);
-                record.append(run)?;
+    for _attempt in 0..ATTEMPTS {
+        record = tried(options, record, tell)?;
+    }
+    Ok(measurement(options, &record.runs))
+}
+
+/// Tries each missing run once.
+fn tried(
+    options: &AccuracyOptions,
+    record: Record,
+    tell: &(dyn Fn(&Run) + Sync),
+) -> Result<Record, LabError> {
+    let queue = Mutex::new(missing(options, &record));
+    let (record, failure) = (Mutex::new(record), Mutex::new(None));
+    let work = |number: usize| {
+        let lab = match options.jobs {
+            0 | 1 => options.lab.clone(),
+            _ => format!("{}-{number}", options.lab),
+        };
+        let next = || locked(&queue).pop_front();
+        while let Some((plant, seed)) = next() {
+            let lab = lab.clone();
+            let job = Job { plant, seed, lab };
+            if let Err(error) = noted(options, &job, &record, tell) {
+                locked(&queue).clear();
+                locked(&failure).get_or_insert(error);
             }
         }
-        if is_over {
-            return Ok(measurement(options, &record.runs));
+    };
+    thread::scope(|scope| {
+        for number in 1..=options.jobs.clamp(1, JOBS_MAX) {
+            scope.spawn(move || work(number));
         }
+    });
+    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(record.into_inner().unwrap_or_else(PoisonError::into_inner)),
     }
+}
+
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn noted(
+    options: &AccuracyOptions,
+    job: &Job,
+    record: &Mutex<Record>,
+    tell: &(dyn Fn(&Run) + Sync),
+) -> Result<(), LabError> {
+    let (run, report) = once(options, job)?;
+    let mut record = locked(record);
+    if let Some(report) = report {
+        record.keep(&format!("{}-{}.json", job.plant.name(), job.seed), report)?;
+    }
+    tell(&run);
+    record.append(run)
+}
+
+/// One of each plant, then the next of each: what is stopped early has some of all.
+fn missing(options: &AccuracyOptions, record: &Record) -> VecDeque<(Plant, u64)> {
+    let seeds = |plant: &Plant| {
+        let plant = *plant;
+        let numbered = options.seeds(plant).enumerate();
+        numbered.map(move |(nth, seed)| (nth, plant, seed))
+    };
+    let mut all: Vec<_> = options.plants.iter().flat_map(seeds).collect();
+    all.sort_by_key(|(nth, ..)| *nth);
+    all.into_iter()
+        .map(|(_, plant, seed)| (plant, seed))
+        .filter(|(plant, seed)| !record.has(*plant, *seed))
+        .collect()
 }
 
 fn seed_of(base: u64, plant: Plant, number: u64) -> u64 {
@@ -125,157 +221,10 @@ fn seed_of(base: u64, plant: Plant, number: u64) -> u64 {
         .wrapping_add(number)
 }
 
-/// A run that was interrupted is none.
-fn once(
-    options: &AccuracyOptions,
-    record: &Record,
-    plant: Plant,
-    seed: u64,
-) -> Result<Run, LabError> {
-    let circuit = draw(plant, seed);
-    let begin = Instant::now();
-    let mut run = Run {
-        plant,
-        seed,
-        words: circuit.words.clone(),
-        found: Vec::new(),
-        is_right: false,
-        sentence: String::new(),
-        lateness_max_ms: 0.0,
-        seconds: 0.0,
-        error: None,
-    };
-    let outcome = match options.stop.load(Ordering::Relaxed) {
-        true => Err(LabError::Interrupted),
-        false => examined(options, &circuit, seed),
-    };
-    if options.stop.load(Ordering::Relaxed) {
-        return Err(LabError::Interrupted);
-    }
-    match outcome {
-        Ok((report, lateness_max_ms)) => {
-            run.lateness_max_ms = lateness_max_ms;
-            run.error = report.error.as_ref().map(|trouble| trouble.text.clone());
-            if let Some(verdict) = &report.verdict {
-                run.found = verdict.faults();
-                run.is_right = run.found == plant.expected();
-                run.sentence.clone_from(&verdict.sentence);
-            }
-            record.keep(&format!("{}-{seed}.json", plant.name()), report)?;
-        }
-        Err(error) => run.error = Some(error.to_string()),
-    }
-    run.seconds = begin.elapsed().as_secs_f64();
-    Ok(run)
-}
-
-/// Builds the circuit, examines it, and takes it down.
-fn examined(
-    options: &AccuracyOptions,
-    circuit: &Circuit,
-    seed: u64,
-) -> Result<(Report, f64), LabError> {
-    let mut lab_options = LabOptions::new(&options.lab, &options.program).with_link(&circuit.words);
-    lab_options.seed = seed;
-    let mut lab = Lab::up(&lab_options)?;
-    lab.interrupt_by(Arc::clone(&options.stop));
-    let (client, server) = (lab.client()?, lab.server()?);
-    for (namespace, settings) in [(&client, &circuit.client), (&server, &circuit.server)] {
-        let settings: Vec<_> = settings
-            .iter()
-            .map(|(path, value)| (*path, value.as_str()))
-            .collect();
-        namespace.set(&settings)?;
-    }
-    let server_pid = serving(&mut lab, &options.program)?;
-    let trouble = Trouble::begin(circuit, &lab, server_pid)?;
-    let output = client
-        .command(&options.program.to_string_lossy())
-        .args(["probe", "diagnose", &SERVER.to_string(), "--json"])
-        .output()
-        .during(|| "starting the examination".to_owned())?;
-    drop(trouble);
-    let report = serde_json::from_slice(&output.stdout).map_err(|error| LabError::Invalid {
-        what: "the report of the examination".to_owned(),
-        why: format!("{error}: {}", String::from_utf8_lossy(&output.stderr)),
-    })?;
-    let stats = lab.link_stats()?;
-    let late = |direction: &str| {
-        let ns = stats
-            .get(direction)
-            .and_then(|one| one.get("lateness_max_ns"));
-        ns.and_then(serde_json::Value::as_f64).unwrap_or(0.0) / 1e6
-    };
-    Ok((report, late("forward").max(late("backward"))))
-}
-
-/// Starts the far end in the server's namespace.
-fn serving(lab: &mut Lab, program: &Path) -> Result<i32, LabError> {
-    let (server, program) = (lab.server()?, program.to_string_lossy());
-    let process =
-        lab.sandbox_mut()
-            .start("probe-server", &server, &[&program, "probe", "serve"])?;
-    lab.wait_ready("probe-server", "the test server", SERVER_PATIENCE, |lab| {
-        let log = fs::read_to_string(lab.sandbox().log_path("probe-server"));
-        log.is_ok_and(|log| log.contains("listening"))
-    })?;
-    Ok(process.pid)
-}
-
-/// Each plant's share of right verdicts, among runs whose emulator was on time.
-pub fn measurement(options: &AccuracyOptions, runs: &[Run]) -> Measurement {
-    const RIGHT: f64 = 0.95;
-    const FALSE_ALARMS: f64 = 0.02;
-    let plan = format!(
-        "faults planted on emulated circuits of 10 to 150 Mbit/s and 10 to 100 ms, {} runs each; runs whose emulator was later than {LATENESS_MS_MAX} ms are not counted",
-        options.runs
-    );
-    let mut document = Measurement::new("probe", plan, options.seed);
-    for plant in &options.plants {
-        // Of several attempts at a circuit the first that counts.
-        let attempts = |seed: u64| {
-            runs.iter()
-                .filter(move |run| run.plant == *plant && run.seed == seed)
-        };
-        let counted: Vec<_> = options
-            .seeds(*plant)
-            .filter_map(|seed| attempts(seed).find(|run| run.counts()))
-            .collect();
-        let planned = options.seeds(*plant).count();
-        // What a busy machine would have given: no result, and worth knowing.
-        let late: Vec<_> = options
-            .seeds(*plant)
-            .filter_map(|seed| attempts(seed).find(|run| run.error.is_none() && !run.counts()))
-            .collect();
-        let late_right = late.iter().filter(|run| run.is_right).count();
-        let name = plant.name();
-        if counted.is_empty() {
-            let failed = Row::failed(&name, "probe", "right verdicts", "", "no run counts");
-            let row = failed.detail("runs_late", late.len());
-            document
-                .rows
-                .push(row.detail("runs_late_right", late_right));
-            continue;
-        }
-        let right = counted.iter().filter(|run| run.is_right).count() as f64 / counted.len() as f64;
-        let row = match plant {
-            Plant::Clean => Row::of(&name, "probe", "false alarms", "", 1.0 - right)
-                .target(Op::AtMost, FALSE_ALARMS),
-            _ => Row::of(&name, "probe", "right verdicts", "", right).target(Op::AtLeast, RIGHT),
-        };
-        let row = row
-            .detail("runs_counted", counted.len())
-            .detail("runs_missing", planned - counted.len())
-            .detail("runs_late", late.len())
-            .detail("runs_late_right", late_right);
-        document.rows.push(row);
-    }
-    document
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measurement::Row;
 
     pub(super) fn run(plant: Plant, seed: u64, lateness_max_ms: f64, error: Option<&str>) -> Run {
         Run {
@@ -286,17 +235,20 @@ mod tests {
             is_right: true,
             sentence: String::new(),
             lateness_max_ms,
+            lateness_p99_ms: 0.1,
+            held: Held::default(),
             seconds: 1.0,
             error: error.map(str::to_owned),
         }
     }
 
     #[test]
-    fn late_and_failed_runs_and_those_of_other_seeds_do_not_count() {
+    fn held_up_and_failed_runs_and_those_of_other_seeds_do_not_count() {
         let options = AccuracyOptions {
             plants: vec![Plant::Clean, Plant::Loss1],
             runs: 2,
             seed: 1,
+            jobs: 1,
             lab: "x".to_owned(),
             program: PathBuf::new(),
             runs_file: PathBuf::new(),
@@ -309,11 +261,16 @@ mod tests {
             is_right: false,
             ..run
         };
+        let waited = |mut run: Run| {
+            run.held.waited_share = Some(0.5);
+            run
+        };
         let runs = [
             run(Plant::Clean, clean[0], 0.1, None),
-            wrong(run(Plant::Clean, clean[1], 5.0, None)),
+            wrong(run(Plant::Clean, clean[1], 15.0, None)),
             run(Plant::Clean, clean[1], 0.1, None),
             wrong(run(Plant::Clean, clean[2], 0.1, Some("no"))),
+            wrong(waited(run(Plant::Loss1, lossy[0], 0.1, None))),
             run(Plant::Loss1, lossy[0], 0.1, None),
             wrong(run(Plant::Loss1, lossy[1], 0.1, None)),
             // A second attempt does not better a verdict.
@@ -326,6 +283,25 @@ mod tests {
         };
         assert_eq!((clean_row.value, clean_row.ok), (Some(0.0), Some(true)));
         assert_eq!((loss_row.value, loss_row.ok), (Some(0.5), Some(false)));
+        let told = |row: &Row, key: &str| row.detail[key].as_u64();
+        assert_eq!(told(clean_row, "attempts_held_up"), Some(1));
+        assert_eq!(told(clean_row, "attempts_failed"), Some(1));
+        assert_eq!(told(clean_row, "runs_missing"), Some(3));
+        assert_eq!(told(loss_row, "attempts_held_up"), Some(1));
+        assert_eq!(told(loss_row, "attempts_held_up_right"), Some(0));
         assert_eq!(measurement(&options, &[]).rows[0].ok, Some(false));
+    }
+    #[test]
+    fn a_run_says_under_which_conditions_and_old_lines_still_count() {
+        let mut made = run(Plant::Clean, 1, 0.1, None);
+        made.held.load = Some(2.5);
+        let line = serde_json::to_string(&made).unwrap();
+        assert_eq!(serde_json::from_str::<Run>(&line).unwrap(), made);
+        let old = line.replace(
+            r#""jobs":0,"waited_share":null,"stolen_share":null,"load":2.5,"#,
+            "",
+        );
+        assert_ne!(old, line);
+        assert!(serde_json::from_str::<Run>(&old).unwrap().counts());
     }
 }

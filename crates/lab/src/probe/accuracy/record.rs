@@ -35,7 +35,7 @@ impl Record {
     }
 
     /// Whether a run need not be done again: it has a verdict on a circuit that
-    /// was emulated in time.
+    /// was emulated in time, on a machine that held nothing up.
     pub(super) fn has(&self, plant: super::Plant, seed: u64) -> bool {
         let is_it = |run: &&Run| run.plant == plant && run.seed == seed;
         self.runs.iter().filter(is_it).any(Run::counts)
@@ -101,7 +101,7 @@ mod tests {
         record
             .append(run(Plant::Clean, 2, 0.1, Some("the server is gone")))
             .unwrap();
-        record.append(run(Plant::Clean, 3, 9.0, None)).unwrap();
+        record.append(run(Plant::Clean, 3, 19.0, None)).unwrap();
         // A crash in the middle of a line.
         record.write("{\"plant\":\"clean\",\"seed\":4,").unwrap();
         let mut again = Record::open(&file).unwrap();

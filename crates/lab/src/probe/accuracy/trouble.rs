@@ -1,13 +1,13 @@
 //! Faults that are not settings: a program short of processor time, a line in
 //! half duplex.
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use super::group::Group;
 use super::plant::Circuit;
 use crate::deployment::Lab;
 use crate::emulate::ControlClient;
@@ -22,19 +22,19 @@ const PERIOD_US: f64 = 20_000.0;
 pub(super) struct Trouble {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    group: Option<PathBuf>,
+    _group: Option<Group>,
 }
 
 impl Trouble {
     pub(super) fn begin(circuit: &Circuit, lab: &Lab, server: i32) -> Result<Self, LabError> {
+        let group = circuit
+            .server_cpu
+            .map(|share| limit_processor(lab.sandbox().name(), server, share));
         let mut trouble = Self {
             stop: Arc::default(),
             thread: None,
-            group: None,
+            _group: group.transpose()?,
         };
-        if let Some(share) = circuit.server_cpu {
-            trouble.group = Some(limit_processor(lab.sandbox().name(), server, share)?);
-        }
         if let Some(loss) = circuit.duplex_loss {
             let path = lab.link_socket();
             let control = ControlClient::connect(&path).map_err(|error| LabError::Invalid {
@@ -56,35 +56,27 @@ impl Drop for Trouble {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        if let Some(group) = self.group.take() {
-            // A group can go only when its processes have: they move up.
-            let parent = group.parent().map(|parent| parent.join("cgroup.procs"));
-            let inside = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-            for process in inside.lines() {
-                let _ = parent.as_ref().map(|parent| fs::write(parent, process));
-            }
-            let _ = fs::remove_dir(&group);
-        }
     }
 }
 
 /// Puts a process into a group of its own that may run for a share of the time.
-fn limit_processor(name: &str, process: i32, share: f64) -> Result<PathBuf, LabError> {
+fn limit_processor(name: &str, process: i32, share: f64) -> Result<Group, LabError> {
     let quota_us = (PERIOD_US * share).max(1_000.0);
     let period_us = quota_us / share;
     let mut trouble = None;
-    for root in GROUPS {
-        let group = PathBuf::from(root).join(format!("farhaul-{name}"));
-        let write = |file: &str, text: String| fs::write(group.join(file), text);
-        let made = fs::create_dir_all(&group)
-            .and_then(|()| match root.ends_with("cpu") {
-                true => write("cpu.cfs_period_us", format!("{period_us:.0}"))
-                    .and_then(|()| write("cpu.cfs_quota_us", format!("{quota_us:.0}"))),
-                false => write("cpu.max", format!("{quota_us:.0} {period_us:.0}")),
-            })
-            .and_then(|()| write("cgroup.procs", process.to_string()));
+    for root in GROUPS.map(Path::new) {
+        let made = Group::make(root, name).and_then(|group| {
+            match root.ends_with("cpu") {
+                true => group
+                    .write("cpu.cfs_period_us", &format!("{period_us:.0}"))
+                    .and_then(|()| group.write("cpu.cfs_quota_us", &format!("{quota_us:.0}"))),
+                false => group.write("cpu.max", &format!("{quota_us:.0} {period_us:.0}")),
+            }?;
+            group.add(process)?;
+            Ok(group)
+        });
         match made {
-            Ok(()) => return Ok(group),
+            Ok(group) => return Ok(group),
             Err(error) => trouble = Some(error),
         }
     }

@@ -1,0 +1,183 @@
+//! One run: a circuit is built, examined by the real program, and taken down.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::group::{Pressure, stolen_s};
+use super::plant::{Circuit, Plant, draw};
+use super::trouble::Trouble;
+use super::{AccuracyOptions, Held, Run};
+use crate::deployment::Lab;
+use crate::error::{During, LabError};
+use crate::probe::report::Report;
+use crate::topology::{LabOptions, SERVER};
+
+const SERVER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What it is, and in whose namespaces.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub(super) plant: Plant,
+    pub(super) seed: u64,
+    /// Name of the lab: no two runs at once share one.
+    pub(super) lab: String,
+}
+
+/// Does it. A run that was interrupted is none; one that failed has no report.
+pub(super) fn once(
+    options: &AccuracyOptions,
+    job: &Job,
+) -> Result<(Run, Option<Report>), LabError> {
+    let circuit = draw(job.plant, job.seed);
+    let begin = Instant::now();
+    let outcome = match options.stop.load(Ordering::Relaxed) {
+        true => Err(LabError::Interrupted),
+        false => examined(options, job, &circuit),
+    };
+    if options.stop.load(Ordering::Relaxed) {
+        return Err(LabError::Interrupted);
+    }
+    let mut run = Run {
+        plant: job.plant,
+        seed: job.seed,
+        words: circuit.words,
+        found: Vec::new(),
+        is_right: false,
+        sentence: String::new(),
+        lateness_max_ms: 0.0,
+        lateness_p99_ms: 0.0,
+        held: Held::default(),
+        seconds: begin.elapsed().as_secs_f64(),
+        error: None,
+    };
+    let (report, held, lateness) = match outcome {
+        Ok(seen) => seen,
+        Err(error) => {
+            run.error = Some(error.to_string());
+            return Ok((run, None));
+        }
+    };
+    run.held = held;
+    (run.lateness_max_ms, run.lateness_p99_ms) = lateness;
+    run.error = report.error.as_ref().map(|trouble| trouble.text.clone());
+    if let Some(verdict) = &report.verdict {
+        run.found = verdict.faults();
+        run.is_right = run.found == job.plant.expected();
+        run.sentence.clone_from(&verdict.sentence);
+    }
+    Ok((run, Some(report)))
+}
+
+/// The report, what the machine held up, and how late the emulator was, at most
+/// and 99 times of 100, in ms.
+fn examined(
+    options: &AccuracyOptions,
+    job: &Job,
+    circuit: &Circuit,
+) -> Result<(Report, Held, (f64, f64)), LabError> {
+    let mut lab_options = LabOptions::new(&job.lab, &options.program).with_link(&circuit.words);
+    lab_options.seed = job.seed;
+    let mut lab = Lab::up(&lab_options)?;
+    lab.interrupt_by(Arc::clone(&options.stop));
+    let (client, server) = (lab.client()?, lab.server()?);
+    for (namespace, settings) in [(&client, &circuit.client), (&server, &circuit.server)] {
+        let settings: Vec<_> = settings
+            .iter()
+            .map(|(path, value)| (*path, value.as_str()))
+            .collect();
+        namespace.set(&settings)?;
+    }
+    let server_pid = serving(&mut lab, &options.program)?;
+    let trouble = Trouble::begin(circuit, &lab, server_pid)?;
+    let watch = Watch::begin(options.jobs, &job.lab);
+    if circuit.server_cpu.is_none() {
+        // A server that shall have too little time says nothing of the machine.
+        watch.add(server_pid)?;
+    }
+    let child = client
+        .command(&options.program.to_string_lossy())
+        .args(["probe", "diagnose", &SERVER.to_string(), "--json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .during(|| "starting the examination".to_owned())?;
+    watch.add(child.id().cast_signed())?;
+    let output = child
+        .wait_with_output()
+        .during(|| "waiting for the examination".to_owned())?;
+    let held = watch.end();
+    drop(trouble);
+    let report = serde_json::from_slice(&output.stdout).map_err(|error| LabError::Invalid {
+        what: "the report of the examination".to_owned(),
+        why: format!("{error}: {}", String::from_utf8_lossy(&output.stderr)),
+    })?;
+    let stats = lab.link_stats()?;
+    let late_ms = |field: &str| {
+        let of = |direction: &str| stats.get(direction)?.get(field)?.as_f64();
+        let [there, back] = ["forward", "backward"].map(|way| of(way).unwrap_or(0.0));
+        there.max(back) / 1e6
+    };
+    let lateness = (late_ms("lateness_max_ns"), late_ms("lateness_p99_ns"));
+    Ok((report, held, lateness))
+}
+
+/// Starts the far end in the server's namespace.
+pub(super) fn serving(lab: &mut Lab, program: &Path) -> Result<i32, LabError> {
+    let (server, program) = (lab.server()?, program.to_string_lossy());
+    let process =
+        lab.sandbox_mut()
+            .start("probe-server", &server, &[&program, "probe", "serve"])?;
+    lab.wait_ready("probe-server", "the test server", SERVER_PATIENCE, |lab| {
+        let log = fs::read_to_string(lab.sandbox().log_path("probe-server"));
+        log.is_ok_and(|log| log.contains("listening"))
+    })?;
+    Ok(process.pid)
+}
+
+/// Watches what the machine keeps from the two programs.
+struct Watch {
+    jobs: usize,
+    begin: Instant,
+    pressure: Option<Pressure>,
+    stolen_s: Option<f64>,
+}
+
+impl Watch {
+    fn begin(jobs: usize, lab: &str) -> Self {
+        Self {
+            jobs,
+            begin: Instant::now(),
+            pressure: Pressure::of(&format!("{lab}-seen")),
+            stolen_s: stolen_s(),
+        }
+    }
+
+    fn add(&self, process: i32) -> Result<(), LabError> {
+        let added = self.pressure.as_ref().map(|pressure| pressure.add(process));
+        // A program that has ended by itself says why.
+        match added.transpose() {
+            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+                Err(error).during(|| "watching a program's processor time".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&self) -> Held {
+        let seconds = self.begin.elapsed().as_secs_f64().max(1e-3);
+        let waited_s = self.pressure.as_ref().and_then(Pressure::waited_s);
+        let stolen_s = stolen_s().zip(self.stolen_s).map(|(now, then)| now - then);
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        Held {
+            jobs: self.jobs,
+            waited_share: waited_s.map(|waited_s| waited_s / seconds),
+            stolen_share: stolen_s.map(|stolen_s| stolen_s / seconds),
+            load: load.split(' ').next().and_then(|word| word.parse().ok()),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! From runs to shares of right verdicts.
+
+use super::plant::Plant;
+use super::{
+    AccuracyOptions, LATENESS_MS_MAX, LATENESS_P99_MS_MAX, Run, STOLEN_SHARE_MAX, WAITED_SHARE_MAX,
+};
+use crate::measurement::{Measurement, Op, Row};
+
+const RIGHT: f64 = 0.95;
+const FALSE_ALARMS: f64 = 0.02;
+
+/// Each plant's share of right verdicts, among runs that the machine did not
+/// hold up.
+pub fn measurement(options: &AccuracyOptions, runs: &[Run]) -> Measurement {
+    let (waited, stolen) = (WAITED_SHARE_MAX * 100.0, STOLEN_SHARE_MAX * 100.0);
+    let plan = format!(
+        "faults planted on emulated circuits of 10 to 150 Mbit/s and 10 to 100 ms, {} runs each, {} at once; not counted and done again are runs whose emulator was once later than {LATENESS_MS_MAX} ms, or {LATENESS_P99_MS_MAX} ms in one departure of a hundred, whose programs waited for a processor for more than {waited} % of the time, or from whose machine the host took more than {stolen} % of a processor",
+        options.runs, options.jobs
+    );
+    let mut document = Measurement::new("probe", plan, options.seed);
+    let rows = options
+        .plants
+        .iter()
+        .map(|plant| row(options, runs, *plant));
+    document.rows.extend(rows);
+    document
+}
+
+fn row(options: &AccuracyOptions, runs: &[Run], plant: Plant) -> Row {
+    let attempts = |seed: u64| {
+        runs.iter()
+            .filter(move |run| run.plant == plant && run.seed == seed)
+    };
+    // Of several attempts at a circuit the first that counts.
+    let counted: Vec<_> = options
+        .seeds(plant)
+        .filter_map(|seed| attempts(seed).find(|run| run.counts()))
+        .collect();
+    let planned = options.seeds(plant).count();
+    // What a busy machine would have given: no result, and worth knowing.
+    let held_up: Vec<_> = options
+        .seeds(plant)
+        .flat_map(attempts)
+        .filter(|run| run.error.is_none() && !run.counts())
+        .collect();
+    let failed = options
+        .seeds(plant)
+        .flat_map(attempts)
+        .filter(|run| run.error.is_some())
+        .count();
+    let right_of = |runs: &[&Run]| runs.iter().filter(|run| run.is_right).count();
+    let name = plant.name();
+    let share = right_of(&counted) as f64 / counted.len() as f64;
+    let row = match plant {
+        _ if counted.is_empty() => {
+            Row::failed(&name, "probe", "right verdicts", "", "no run counts")
+        }
+        Plant::Clean => Row::of(&name, "probe", "false alarms", "", 1.0 - share)
+            .target(Op::AtMost, FALSE_ALARMS),
+        _ => Row::of(&name, "probe", "right verdicts", "", share).target(Op::AtLeast, RIGHT),
+    };
+    let most = |of: fn(&Run) -> Option<f64>| {
+        let all = counted.iter().filter_map(|run| of(run));
+        all.reduce(f64::max)
+    };
+    row.detail("runs_counted", counted.len())
+        .detail("runs_missing", planned - counted.len())
+        .detail("attempts_failed", failed)
+        .detail("attempts_held_up", held_up.len())
+        .detail("attempts_held_up_right", right_of(&held_up))
+        .detail("jobs_most", most(|run| Some(run.held.jobs as f64)))
+        .detail("load_most", most(|run| run.held.load))
+        .detail(
+            "lateness_p99_ms_most",
+            most(|run| Some(run.lateness_p99_ms)),
+        )
+        .detail("lateness_ms_most", most(|run| Some(run.lateness_max_ms)))
+        .detail("waited_share_most", most(|run| run.held.waited_share))
+        .detail("stolen_share_most", most(|run| run.held.stolen_share))
+}
