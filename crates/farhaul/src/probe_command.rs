@@ -9,7 +9,8 @@ use farhaul_lab::probe::campaign::{Campaign, Line};
 use farhaul_lab::probe::datagram_flow::FlowPlan;
 use farhaul_lab::probe::examine::{Single, Target, examine, single, with_iperf3};
 use farhaul_lab::probe::iperf3::Iperf3Plan;
-use farhaul_lab::probe::tcp_test::{Direction, TcpPlan};
+use farhaul_lab::probe::sweep::FIRST_BYTES as SWEEP_FIRST_BYTES;
+use farhaul_lab::probe::tcp_test::{Direction, TcpPlan, WINDOW_BYTES_MIN};
 use farhaul_lab::probe::{PORT, ProbeError, Report, Server, ServerOptions, text};
 
 use crate::campaign_command::{CampaignCommand, ReportCommand};
@@ -96,10 +97,10 @@ struct Serve {
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "5001")]
     iperf2: Option<u16>,
     /// Most clients at once.
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     clients: u32,
     /// Advertise no larger receive window, in bytes (8192, 64k, 1m).
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = window)]
     window: Option<u32>,
 }
 
@@ -202,8 +203,8 @@ struct Sweep {
     /// Seconds for each window size.
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     time: f64,
-    /// Largest window in bytes.
-    #[arg(long, value_name = "BYTES", default_value = "1m", value_parser = bytes)]
+    /// Largest window in bytes, 8k at least.
+    #[arg(long, value_name = "BYTES", default_value = "1m", value_parser = sweep_most)]
     most: u32,
 }
 
@@ -233,7 +234,7 @@ struct Iperf3 {
     #[arg(long, value_name = "N", default_value_t = 1)]
     streams: u16,
     /// Datagrams in place of TCP.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "mss")]
     udp: bool,
     /// Payload rate of each stream in Mbit/s [default: 1 for UDP, else no limit].
     #[arg(long, value_name = "MBIT", value_parser = positive)]
@@ -279,6 +280,22 @@ pub(crate) fn bytes(text: &str) -> Result<u32, String> {
     u32::try_from(shifted).map_err(|_| "too many bytes".to_owned())
 }
 
+fn bytes_between(text: &str, least: u32) -> Result<u32, String> {
+    const MOST: u32 = 1 << 30;
+    match bytes(text)? {
+        number if (least..=MOST).contains(&number) => Ok(number),
+        _ => Err(format!("it must be between {least} and {MOST} bytes")),
+    }
+}
+
+fn window(text: &str) -> Result<u32, String> {
+    bytes_between(text, WINDOW_BYTES_MIN)
+}
+
+fn sweep_most(text: &str) -> Result<u32, String> {
+    bytes_between(text, SWEEP_FIRST_BYTES)
+}
+
 impl From<ProbeError> for Failure {
     fn from(error: ProbeError) -> Self {
         match error {
@@ -317,6 +334,12 @@ impl ProbeCommand {
 
 impl Serve {
     fn run(self) -> Result<(), Failure> {
+        if self.port != 0 && self.iperf2 == Some(self.port) {
+            let port = self.port;
+            return Err(Failure::usage(format!(
+                "iperf 2 needs a port of its own: `--port` and `--iperf2` are both {port}"
+            )));
+        }
         let options = ServerOptions {
             address: self.listen,
             port: self.port,

@@ -91,7 +91,7 @@ impl ProbeError {
             Self::UnknownHost { .. } | Self::Unreachable { .. } => 3,
             Self::Refused { .. } => 4,
             Self::Protocol { .. } => 5,
-            Self::Lost { .. } | Self::Silent { .. } => 6,
+            Self::Lost { .. } | Self::Silent { .. } => SILENT_EXIT_CODE,
             Self::Interrupted => 7,
         }
     }
@@ -101,6 +101,8 @@ impl ProbeError {
     }
 }
 
+/// The exit code where the other end was lost, or nothing came.
+pub const SILENT_EXIT_CODE: u8 = 6;
 /// The exit code of a diagnosis that found a fault.
 pub const FAULT_EXIT_CODE: u8 = 10;
 

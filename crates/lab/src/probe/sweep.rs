@@ -7,6 +7,9 @@ use super::client::Client;
 use super::error::ProbeError;
 use super::tcp_test::{Direction, TcpPlan};
 
+/// The smallest window, and the least that can be asked for as the largest.
+pub const FIRST_BYTES: u32 = 8 << 10;
+
 /// One window size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SweepStep {
@@ -40,7 +43,6 @@ pub(crate) fn sweep(
     duration_ms: u64,
     steps: &mut Vec<SweepStep>,
 ) -> Result<(), ProbeError> {
-    const FIRST_BYTES: u32 = 8 << 10;
     let doubled = |bytes: &u32| bytes.checked_mul(2);
     let windows = std::iter::successors(Some(FIRST_BYTES), doubled)
         .take_while(|bytes| *bytes <= largest_bytes.max(FIRST_BYTES));

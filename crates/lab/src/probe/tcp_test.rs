@@ -20,6 +20,8 @@ use super::socket_state::{
 pub const STREAMS_MAX: u16 = 64;
 /// Longest test.
 pub const DURATION_MAX_MS: u64 = 3_600_000;
+/// Least window a receiver can be told to keep to.
+pub const WINDOW_BYTES_MIN: u32 = 1024;
 /// How long what was sent may take to arrive after the end.
 pub(crate) const DRAIN_NS: u64 = 3_000_000_000;
 const SAMPLES: u64 = 100;
@@ -98,7 +100,8 @@ impl TcpPlan {
         within("streams", self.streams.into(), 1, STREAMS_MAX.into())?;
         within("duration in ms", self.duration_ms, 1, DURATION_MAX_MS)?;
         let window = self.window_bytes.unwrap_or(8192);
-        within("window in bytes", window.into(), 1024, 1 << 30)?;
+        let least = WINDOW_BYTES_MIN.into();
+        within("window in bytes", window.into(), least, 1 << 30)?;
         let buffer = self.send_buffer_bytes.unwrap_or(8192);
         within("send buffer in bytes", buffer.into(), 1024, 1 << 30)?;
         within(

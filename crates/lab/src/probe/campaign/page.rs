@@ -21,6 +21,7 @@ figure{margin:0;border:1px solid #ddd;padding:.5rem;break-inside:avoid}
 figcaption{font-weight:bold}figure svg{width:100%;height:auto;display:block}
 .key{font-size:.85rem}.key span{margin-right:.9rem;white-space:nowrap}.key svg{width:12px;height:12px;display:inline;vertical-align:-1px}
 .bad{color:#a00000}footer{font-size:.8rem;color:#444;margin-top:1.5rem}
+@media screen and (max-width:40rem){table{font-size:.7rem}th,td{padding:.2rem .25rem}}
 @media print{body{font-size:11px;max-width:none;padding:0}.charts{grid-template-columns:1fr 1fr}.wide{overflow:visible}td,th{padding:.1rem .3rem}}
 ";
 

@@ -11,7 +11,7 @@ use super::watch::Tally;
 use super::{Line, RUNS_MAX, Run, SCHEMA, Start, Subject};
 use crate::measurement::now_text;
 use crate::probe::clock::{now_ns, sleep_until};
-use crate::probe::error::ProbeError;
+use crate::probe::error::{ProbeError, SILENT_EXIT_CODE};
 use crate::probe::message::SLICE;
 use crate::probe::report::{Report, Trouble};
 use crate::probe::tcp_test::TcpPlan;
@@ -178,7 +178,11 @@ fn go(
         ) = (line, tally.has_no_good())
         {
             // Rather a wrong command line than a result.
-            let exit_code = report.exit_code.max(1);
+            // A test that ended well, without payload, is a silent one.
+            let exit_code = match report.exit_code {
+                0 => SILENT_EXIT_CODE,
+                code => code,
+            };
             return Err(Ended { trouble, exit_code });
         }
     }

@@ -1,0 +1,260 @@
+//! `farhaul probe` as a program: documents that fit the published schema
+//! whatever happens, exit codes of the table, nothing left running.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod campaigns;
+mod odd_ends;
+mod schema;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use schema::{fits, schema, schema_path};
+use serde_json::Value;
+
+const FARHAUL: &str = env!("CARGO_BIN_EXE_farhaul");
+
+const REPORT: &str = "probe-report";
+const CAMPAIGN: &str = "probe-campaign";
+const LINE: &str = "probe-campaign-line";
+
+fn probe(words: &[&str]) -> Output {
+    Command::new(FARHAUL)
+        .arg("probe")
+        .args(words)
+        .output()
+        .unwrap()
+}
+
+/// A server on a port of its own; ended when dropped.
+struct Server {
+    child: Child,
+    port: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        Self::for_clients("32")
+    }
+
+    fn for_clients(most: &str) -> Self {
+        Self::at("0", most)
+    }
+
+    fn at(port: &str, most: &str) -> Self {
+        let mut child = Command::new(FARHAUL)
+            .args(["probe", "serve", "--listen", "127.0.0.1"])
+            .args(["--port", port, "--clients", most])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        let port = line.trim().rsplit(':').next().unwrap().to_owned();
+        assert!(port.parse::<u16>().is_ok(), "{line}");
+        Self { child, port }
+    }
+}
+
+impl Server {
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The report of a command, held against the schema, with its exit code.
+fn report(output: &Output) -> Value {
+    document(output, REPORT)
+}
+
+fn document(output: &Output, name: &str) -> Value {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| {
+        panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr))
+    });
+    let schema = schema(name);
+    if let Err(problem) = fits(&report, &schema, &schema, "report") {
+        panic!("{problem}");
+    }
+    assert_eq!(report["exit_code"], output.status.code().unwrap());
+    report
+}
+
+#[test]
+fn the_published_schemas_are_the_programs() {
+    for (word, name) in [("report", REPORT), ("campaign", CAMPAIGN), ("line", LINE)] {
+        let output = probe(&["schema", word]);
+        assert!(output.status.success());
+        let published = fs::read_to_string(schema_path(name)).unwrap();
+        assert_eq!(
+            String::from_utf8(output.stdout).unwrap(),
+            published,
+            "write it anew: farhaul probe schema {word} > docs/reference/{name}.schema.json"
+        );
+    }
+}
+
+#[test]
+fn single_tests_give_documents_that_fit_the_schema() {
+    let server = Server::start();
+    let port = server.port.as_str();
+    let report_of = |words: &[&str]| {
+        report(&probe(
+            &[words, &["127.0.0.1", "--port", port, "--json"]].concat(),
+        ))
+    };
+    let tcp = report_of(&["tcp", "--time", "0.3", "--way", "both", "--streams", "2"]);
+    assert!(
+        tcp["observations"]["tcp"][0]["down"]["mean_bit_per_s"]
+            .as_f64()
+            .unwrap()
+            > 1e6
+    );
+    assert!(tcp["error"].is_null() && tcp["verdict"].is_null());
+    let udp = report_of(&["udp", "--time", "0.3", "--rate", "2"]);
+    assert!(
+        udp["observations"]["flows"][0]["up"]["sent"]
+            .as_u64()
+            .unwrap()
+            > 10
+    );
+    let transact = report_of(&["transact", "--time", "0.2"]);
+    let made = &transact["observations"]["transactions"];
+    assert!(made["on_new_connections"].as_u64().unwrap() >= 1, "{made}");
+    let sweep = report_of(&["sweep", "--time", "0.1", "--most", "16k"]);
+    assert_eq!(sweep["observations"]["sweep"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn failures_have_their_codes_and_documents() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    drop(listener);
+    let refused = probe(&["diagnose", "127.0.0.1", "--port", &port, "--json"]);
+    assert_eq!(report(&refused)["error"]["code"], "unreachable");
+    let unknown = probe(&["tcp", "no-such-host.invalid", "--json"]);
+    assert_eq!(report(&unknown)["error"]["code"], "unknown-host");
+    let server = Server::start();
+    let odd = [
+        "tcp",
+        "127.0.0.1",
+        "--port",
+        &server.port,
+        "--json",
+        "--way",
+        "down",
+        "--congestion-control",
+        "none",
+    ];
+    assert_eq!(report(&probe(&odd))["error"]["code"], "refused");
+    for words in [
+        &["tcp", "x", "--time", "0"][..],
+        &["tcp", "x", "--time", "NaN"],
+        &["tcp", "x", "--streams", "0"],
+        &["tcp", "x", "--window", "1"],
+        &["udp", "x", "--payload", "1"],
+        &["udp", "x", "--rate", "-1"],
+        &["diagnose"],
+    ] {
+        let output = probe(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(!output.stderr.is_empty());
+    }
+    let taken = probe(&["serve", "--listen", "127.0.0.1", "--port", &server.port]);
+    assert_eq!(taken.status.code(), Some(1));
+}
+
+fn start(server: &Server) -> Child {
+    let words = [
+        "probe",
+        "diagnose",
+        "127.0.0.1",
+        "--port",
+        &server.port,
+        "--json",
+        "--time",
+        "60",
+    ];
+    Command::new(FARHAUL)
+        .args(words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// The document of a client that has to end by itself.
+fn ended(mut child: Child) -> Output {
+    let mut stdout = Vec::new();
+    let begin = Instant::now();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_end(&mut stdout)
+        .unwrap();
+    let status = child.wait().unwrap();
+    assert!(
+        begin.elapsed() < Duration::from_secs(60),
+        "it took {:?}",
+        begin.elapsed()
+    );
+    Output {
+        status,
+        stdout,
+        stderr: Vec::new(),
+    }
+}
+
+#[test]
+fn an_interrupted_test_ends_with_a_document() {
+    let server = Server::start();
+    let child = start(&server);
+    std::thread::sleep(Duration::from_millis(1500));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(report(&ended(child))["error"]["code"], "interrupted");
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_is_a_lost_one() {
+    let server = Server::start();
+    let child = start(&server);
+    std::thread::sleep(Duration::from_millis(1500));
+    drop(server);
+    assert_eq!(report(&ended(child))["error"]["code"], "lost");
+}
+
+#[test]
+fn a_client_that_is_killed_makes_room_for_the_next() {
+    let server = Server::for_clients("1");
+    let mut child = start(&server);
+    std::thread::sleep(Duration::from_millis(1500));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let words = [
+        "tcp",
+        "127.0.0.1",
+        "--port",
+        &server.port,
+        "--time",
+        "0.1",
+        "--json",
+    ];
+    let begin = Instant::now();
+    while !probe(&words).status.success() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "still served");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
