@@ -5,6 +5,7 @@ mod model;
 mod source;
 
 use farhaul_optimise::Reason;
+use farhaul_optimise::smb::smb2::open::OPLOCK_II;
 use model::client::Step;
 use model::plan::{
     BATCH, MS, OC1, Plan, SHARE_ALL, SHARE_READ, T1, Times, compare, open, read_ms,
@@ -166,7 +167,9 @@ fn a_client_without_oplocks_is_lent_one() {
     );
     let mut recalled = 0;
     for at_ms in (100..2000).step_by(23) {
-        let plan = Plan::reading(steps(), 4_000_000, (OC1, 200 * MS));
+        let mut plan = Plan::reading(steps(), 4_000_000, (OC1, 200 * MS));
+        // An answer that was announced tells of the loan, too.
+        plan.terms.opens_late = at_ms % 2 == 0;
         let world = run_beside_a_writer(&plan, at_ms);
         assert_eq!(world.cut, None);
         recalled += world.halves.unwrap()[1].stats().breaks;
@@ -192,6 +195,46 @@ fn a_break_ends_what_was_read_ahead() {
         let plan = Plan::reading(whole(65_536, 1), 4_000_000, (OC1, 200 * MS));
         run_beside_a_writer(&plan, at_ms);
     }
+}
+
+/// Bytes that another client has locked: the reads that meet them fail, and no others, as they do directly.
+#[test]
+fn what_others_have_locked_is_refused() {
+    let locked = (0, 1_300_000, 1_300_001);
+    for (share, oplock) in [(SHARE_READ, 0), (SHARE_ALL, OPLOCK_II), (SHARE_ALL, 0)] {
+        let steps = vec![open(share, oplock), whole(65_536, 1).remove(1), Step::Close];
+        let mut plan = Plan::reading(steps, 4_000_000, (OC1, 200 * MS));
+        plan.terms.locked = Some(locked);
+        // Who has locked it has it open.
+        plan.terms.grants_ii = true;
+        let mut world = plan.world(false);
+        world.run();
+        let direct = plan.direct();
+        assert_eq!(direct.client.errors.len(), 1);
+        assert_eq!(world.client.errors, direct.client.errors);
+        assert_eq!(world.client.read_bytes, direct.client.read_bytes);
+        assert_eq!(world.cut, None);
+    }
+}
+
+/// Somebody locks them while the file is read ahead: once the client can know, it is given none of them.
+#[test]
+fn what_others_lock_meanwhile_is_refused() {
+    let mut refused = 0;
+    for at_ms in (900..2500).step_by(53) {
+        let steps = vec![
+            open(SHARE_ALL, OPLOCK_II),
+            whole(65_536, 1).remove(1),
+            Step::Close,
+        ];
+        let mut plan = Plan::reading(steps, 4_000_000, (OC1, 200 * MS));
+        plan.terms.locked = Some((at_ms * MS, 2_000_000, 3_900_000));
+        let mut world = plan.world(false);
+        world.run();
+        assert_eq!(world.cut, None);
+        refused += usize::from(!world.client.errors.is_empty());
+    }
+    assert!(refused > 5, "{refused}");
 }
 
 #[test]

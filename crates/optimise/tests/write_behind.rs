@@ -5,6 +5,7 @@ mod model;
 mod source;
 
 use farhaul_optimise::smb::smb2::header::Command;
+use farhaul_optimise::smb::smb2::transfer::FILE_BYTES_MAX;
 use model::client::Step;
 use model::plan::{
     BATCH, BLOCK, DISK_FULL, EXCLUSIVE, MS, OC1, Plan, SHARE_ALL, T1, assert_there_when_let_go,
@@ -67,6 +68,27 @@ fn only_what_is_the_clients_alone_is_answered() {
     let mut signed = plan(BATCH);
     signed.terms.security_mode = 3;
     assert_eq!(writes_answered(&signed.run()), 0, "signed");
+}
+
+/// What no server takes is the server's to refuse: its answer is that to the write, not to CLOSE.
+#[test]
+fn writes_beyond_every_file_are_not_answered_early() {
+    for is_cifs in [false, true] {
+        let offset = FILE_BYTES_MAX - 100;
+        let bytes = vec![1; 200];
+        let steps = vec![
+            open(SHARE_ALL, BATCH),
+            Step::Write { offset, bytes },
+            Step::Close,
+        ];
+        let mut plan = writing(steps, (OC1, 60 * MS));
+        plan.terms.file_bytes_max = 1_000_000;
+        let plan = if is_cifs { plan.in_cifs() } else { plan };
+        let mut world = plan.world(false);
+        world.run();
+        assert_eq!(writes_answered(&world), 0);
+        assert_eq!(world.client.errors, [(Command::Write, DISK_FULL)]);
+    }
 }
 
 /// A disk that fills up at any place, under clients of any kind: CLOSE is too late only for who has heard it before.

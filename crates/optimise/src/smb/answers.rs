@@ -69,6 +69,7 @@ impl FarSmb {
         }
         let purpose = std::mem::replace(&mut request.purpose, Purpose::Pass);
         let (command, file) = (request.command, request.file);
+        let tree = header.tree().or(request.tree);
         let is_close = command == Command::Close;
         let file = file.filter(|_| is_close || meets_failures(command));
         let failure = file.and_then(|file| self.writing.failure_of(file, is_close));
@@ -77,7 +78,7 @@ impl FarSmb {
             matches!(purpose, Purpose::Create(_, Lends::Exclusive)) && header.status == STATUS_OK;
         (
             answered,
-            self.conclude(command, purpose, header, message, out),
+            self.conclude((command, purpose, tree), header, message, out),
         )
     }
 
@@ -94,14 +95,13 @@ impl FarSmb {
     /// A request of the client's is answered.
     fn conclude(
         &mut self,
-        command: Command,
-        purpose: Purpose,
+        asked: (Command, Purpose, Option<u32>),
         header: &Header,
         message: &Bytes,
         out: &mut Outbox,
     ) -> Result<(), Reason> {
         let session = header.session;
-        match (command, purpose, header.tree()) {
+        match asked {
             (Command::Logoff, ..) => {
                 self.connection.handle_session_end(session);
                 self.lent.handle_gone(session, None);

@@ -371,6 +371,7 @@ impl FarSmb {
             let request = Request {
                 client_id: header.message_id,
                 command: header.command,
+                tree: header.tree(),
                 file,
                 asked,
                 is_change,

@@ -232,6 +232,7 @@ impl FarSmb {
             let request = Request {
                 client_id: message_id,
                 command: Command::OplockBreak,
+                tree: Some(tree),
                 file: None,
                 asked,
                 is_change: false,

@@ -137,6 +137,7 @@ impl FarSmb {
         let request = Request {
             client_id: message_id,
             command: Command::Read,
+            tree: Some(part.tree),
             file: Some(part.file),
             asked,
             is_change: false,

@@ -49,6 +49,8 @@ pub struct Request {
     pub client_id: u64,
     /// What it asks.
     pub command: Command,
+    /// The share it is about: an answer that was announced names its number there instead (MS-SMB2 2.2.1.1).
+    pub tree: Option<u32>,
     /// The file it is about.
     pub file: Option<FileId>,
     /// Credits.

@@ -316,6 +316,7 @@ impl FarSmb {
         let request = Request {
             client_id: header.message_id,
             command: Command::Write,
+            tree: header.tree(),
             file: Some(write.file),
             asked,
             is_change: true,

@@ -18,10 +18,10 @@ use farhaul_optimise::smb::smb2::open::{
     OPLOCK_II, OPLOCK_NONE,
 };
 use farhaul_optimise::smb::smb2::transfer::{
-    ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, WriteRequest,
+    ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, STATUS_PENDING, WriteRequest,
 };
 
-use super::server::{SESSION, Server, TREE};
+use super::server::{SESSION, STATUS_FILE_LOCK_CONFLICT, Server, TREE};
 
 /// What it does next, when everything before is done.
 #[derive(Debug, Clone)]
@@ -67,6 +67,8 @@ struct Sent {
     floor: usize,
     /// Writes that were answered before.
     writes: usize,
+    /// The client had been told of an oplock's end.
+    has_seen_breaks: bool,
 }
 
 /// What has been agreed with whom.
@@ -502,6 +504,7 @@ impl Client {
             write: None,
             floor,
             writes,
+            has_seen_breaks: self.breaks_seen > 0,
         };
         assert!(self.sent.insert(id, sent).is_none());
     }
@@ -510,6 +513,10 @@ impl Client {
         let header = Header::parse(message).unwrap();
         if header.message_id == MESSAGE_ID_NONE {
             return self.broken(&Break::parse(message).unwrap(), server);
+        }
+        if header.status == STATUS_PENDING {
+            self.credits += i64::from(header.credits);
+            return assert!(self.sent.contains_key(&header.message_id));
         }
         let sent = self.sent.remove(&header.message_id);
         let sent = sent.unwrap_or_else(|| panic!("nobody asked {}", header.message_id));
@@ -527,6 +534,9 @@ impl Client {
             }
             Command::Read => {
                 let data = match header.status {
+                    STATUS_FILE_LOCK_CONFLICT => {
+                        return self.errors.push((Command::Read, header.status));
+                    }
                     STATUS_OK => ReadResponse::parse(message).unwrap().data,
                     STATUS_END_OF_FILE => &[],
                     other => panic!("status {other:#x}"),
@@ -605,6 +615,15 @@ impl Client {
             let to = (from + length as usize).min(content.len());
             content[from..to].to_vec()
         };
+        if let Some((_, first, end)) = server.terms.locked
+            && sent.has_seen_breaks
+        {
+            let to = offset as usize + data.len();
+            assert!(
+                to <= first || end <= offset as usize,
+                "bytes that are locked"
+            );
+        }
         let versions = &server.files[&self.name];
         // What it wrote before is done.
         let own = server.own_versions.iter().take(sent.writes);

@@ -12,7 +12,7 @@ use farhaul_optimise::smb::smb2::connect::{
     TreeConnectResponse,
 };
 use farhaul_optimise::smb::smb2::header::{
-    Command, FLAG_RESPONSE, FLAG_SIGNED, Header, MESSAGE_ID_NONE, messages,
+    Command, FLAG_ASYNC, FLAG_RESPONSE, FLAG_SIGNED, Header, MESSAGE_ID_NONE, Scope, messages,
 };
 use farhaul_optimise::smb::smb2::open::{
     CloseRequest, CloseResponse, CreateRequest, CreateResponse, FileFacts, FileId, OPLOCK_BATCH,
@@ -20,9 +20,11 @@ use farhaul_optimise::smb::smb2::open::{
 };
 use farhaul_optimise::smb::smb2::transfer::{
     ErrorResponse, ReadRequest, ReadResponse, STATUS_DISK_FULL, STATUS_END_OF_FILE, STATUS_OK,
-    WriteRequest, WriteResponse, emit_empty,
+    STATUS_PENDING, WriteRequest, WriteResponse, emit_empty,
 };
 
+/// Somebody else's lock is in the way.
+pub const STATUS_FILE_LOCK_CONFLICT: u32 = 0xc000_0054;
 pub const SESSION: u64 = 0x77;
 pub const TREE: u32 = 5;
 
@@ -40,11 +42,15 @@ pub struct Terms {
     pub write_ns_max: u64,
     /// Of SMB1: reads take so long.
     pub read_ns: u64,
+    /// Of SMB2: the answer to CREATE is announced first, as where others must give back an oplock before.
+    pub opens_late: bool,
+    /// Of SMB2: from then on somebody else has locked the bytes from here to there.
+    pub locked: Option<(u64, usize, usize)>,
     /// No file gets longer.
     pub file_bytes_max: usize,
     /// It speaks SMB1.
     pub is_cifs: bool,
-    /// Of SMB1: it grants level II for whatever oplock is asked.
+    /// It grants level II for whatever oplock is asked.
     pub grants_ii: bool,
     /// Of SMB1: requests at a time, and what it can do.
     pub requests_max: usize,
@@ -62,6 +68,8 @@ impl Default for Terms {
             signs_setup: true,
             write_ns_max: 0,
             read_ns: 0,
+            opens_late: false,
+            locked: None,
             file_bytes_max: usize::MAX,
             is_cifs: false,
             grants_ii: false,
@@ -196,9 +204,13 @@ impl Server {
         due.unwrap_or(u64::MAX)
     }
 
-    /// Writes that are due reach the disk.
+    /// Somebody else locks; writes that are due reach the disk.
     pub fn handle_time(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
+        if self.terms.locked.is_some_and(|(at, ..)| at <= now_ns) {
+            // A lock ends level II oplocks (MS-FSA 2.1.5.7).
+            self.break_shared();
+        }
         while self.read.front().is_some_and(|(at, ..)| *at <= now_ns) {
             let (_, _, answer) = self.read.pop_front().unwrap();
             self.output.extend_from_slice(&answer);
@@ -309,7 +321,20 @@ impl Server {
             Command::Echo | Command::Flush => emit_empty(&mut body),
             other => panic!("{other:?} is not modelled"),
         }
+        if header.command == Command::Create && self.terms.opens_late {
+            return self.say_late(header, status, credits, &body);
+        }
         self.say(header, status, credits, flags, &body);
+    }
+
+    /// An announcement, which has the credits, and the answer behind it; both name a number in place of the share.
+    fn say_late(&mut self, header: &Header, status: u32, credits: u16, body: &[u8]) {
+        let (mut announced, flags) = (Vec::new(), FLAG_RESPONSE | FLAG_ASYNC);
+        ErrorResponse::default().emit(&mut announced);
+        let scope = Scope::Async { id: 33 };
+        let header = Header { scope, ..*header };
+        self.say(&header, STATUS_PENDING, credits, flags, &announced);
+        self.say(&header, status, 0, flags, body);
     }
 
     fn say(&mut self, header: &Header, status: u32, credits: u16, flags: u32, body: &[u8]) {
@@ -319,7 +344,7 @@ impl Server {
             _ => header.session,
         };
         let scope = match header.command {
-            Command::TreeConnect => farhaul_optimise::smb::smb2::header::Scope::Sync {
+            Command::TreeConnect => Scope::Sync {
                 process: 0,
                 tree: TREE,
             },
@@ -359,7 +384,9 @@ impl Server {
         self.next_open += 1;
         let is_alone = !self.opens.values().any(|open| open.name == name);
         let oplock = match (self.terms.grants_oplocks, create.oplock) {
-            (true, OPLOCK_BATCH | OPLOCK_EXCLUSIVE) if !is_alone => OPLOCK_II,
+            (true, OPLOCK_BATCH | OPLOCK_EXCLUSIVE) if !is_alone || self.terms.grants_ii => {
+                OPLOCK_II
+            }
             (true, asked) => asked,
             (false, _) => OPLOCK_NONE,
         };
@@ -404,6 +431,13 @@ impl Server {
         if from == to {
             ErrorResponse::default().emit(body);
             return STATUS_END_OF_FILE;
+        }
+        let meets = |(since_ns, first, end): (u64, usize, usize)| {
+            since_ns <= self.now_ns && from < end && first < to
+        };
+        if self.terms.locked.is_some_and(meets) {
+            ErrorResponse::default().emit(body);
+            return STATUS_FILE_LOCK_CONFLICT;
         }
         let data = &content[from..to];
         ReadResponse { remaining: 0, data }.emit(body);
@@ -484,6 +518,24 @@ impl Server {
         match broken {
             Some(id) => self.tell(id, OPLOCK_II),
             None => self.apply(write, None),
+        }
+    }
+
+    fn break_shared(&mut self) {
+        let version = self.version("f");
+        let shared = self
+            .opens
+            .iter_mut()
+            .filter(|(_, open)| open.oplock == OPLOCK_II);
+        let told: Vec<u64> = shared
+            .map(|(id, open)| {
+                open.oplock = OPLOCK_NONE;
+                *id
+            })
+            .collect();
+        for id in told {
+            self.broken_versions.push(version);
+            self.tell(id, OPLOCK_NONE);
         }
     }
 

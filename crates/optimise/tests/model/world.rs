@@ -96,6 +96,8 @@ pub struct World {
     pub cut: Option<Reason>,
     /// A tunnel that finds its rate by what it carries.
     pub learner: Option<Learner>,
+    /// What each half heard, and whether from the other, if that is wanted.
+    pub fed: Option<Vec<(usize, bool, Vec<u8>)>>,
     /// What client (0) and server (1) have said, in its order.
     pub tape: Vec<(usize, Vec<u8>)>,
 }
@@ -121,6 +123,7 @@ impl World {
             gave_up: None,
             cut: None,
             learner: None,
+            fed: None,
             tape: Vec::new(),
         }
     }
@@ -227,6 +230,10 @@ impl World {
             CLIENT_NEAR | FAR_NEAR => NEAR,
             _ => FAR,
         };
+        if let Some(fed) = &mut self.fed {
+            let is_peer = [NEAR_FAR, FAR_NEAR].contains(&line);
+            fed.push((half, is_peer, bytes.to_vec()));
+        }
         match line {
             CLIENT_NEAR | SERVER_FAR => {
                 halves[half].handle_local(self.now_ns, bytes.to_vec().into())

@@ -6,6 +6,7 @@ use super::super::files::Part;
 use super::super::netbios::packet;
 use super::super::smb1::header::{FLAG2_NT_STATUS, Header, READ_ANDX, WRITE_ANDX, lone_block};
 use super::super::smb1::transfer::{ReadRequest, WriteHead, WriteResponse, emit_read_response};
+use super::super::smb2::transfer::FILE_BYTES_MAX;
 use super::part_of;
 
 /// The longest answer whose packet every client reads (RFC 1002 4.3.1: 17 bits of length).
@@ -49,7 +50,7 @@ pub fn plain_write(message: &[u8]) -> Option<(Header, Part)> {
     let (header, part, write) = lone_write(message)?;
     let is_told = header.flags2 & FLAG2_NT_STATUS != 0 && !header.is_signed();
     let end = part.offset.checked_add(part.length.into());
-    let has_place = end.is_some_and(|end| end <= i64::MAX as u64);
+    let has_place = end.is_some_and(|end| end <= FILE_BYTES_MAX);
     let is_whole = write.data(message).is_ok_and(|data| !data.is_empty());
     (is_told && has_place && is_whole && write.mode == 0).then_some((header, part))
 }

@@ -340,9 +340,14 @@ fn parse_contexts(
         let (name_at, name_bytes) = (reader.u16()?, reader.u16()?);
         reader.u16()?;
         let (data_at, data_bytes) = (reader.u16()?, reader.u32()?);
+        // What lies behind it is the next one's: many that hold all of the rest would fill our memory.
+        let own = match next {
+            0 => rest,
+            _ => rest.get(..next).ok_or(WireError::Context)?,
+        };
         contexts.push(CreateContext {
-            name: slice_at(rest, name_at.into(), name_bytes.into())?.to_vec(),
-            data: slice_at(rest, data_at.into(), data_bytes as usize)?.to_vec(),
+            name: slice_at(own, name_at.into(), name_bytes.into())?.to_vec(),
+            data: slice_at(own, data_at.into(), data_bytes as usize)?.to_vec(),
         });
         if next == 0 {
             break;

@@ -18,6 +18,9 @@ pub const STATUS_END_OF_FILE: u32 = 0xc000_0011;
 /// STATUS_MORE_PROCESSING_REQUIRED: a session is being set up.
 pub const STATUS_MORE_PROCESSING: u32 = 0xc000_0016;
 
+/// What Windows and Samba take for the end of the longest file; writes beyond it they refuse.
+pub const FILE_BYTES_MAX: u64 = 0xfff_ffff_0000;
+
 /// Bytes of an answer before the data it carries.
 pub const READ_RESPONSE_BYTES: usize = 16;
 
@@ -215,9 +218,8 @@ impl WriteHead {
     /// Whether nothing but bytes is to be written, in a message of this length.
     #[must_use]
     pub fn is_plain(&self, message_bytes: usize) -> bool {
-        // Files are shorter than 2^63 bytes; from there on offsets mean something else (MS-SMB2 3.3.5.13).
         let end = self.offset.checked_add(self.length.into());
-        let has_place = end.is_some_and(|end| end <= i64::MAX as u64);
+        let has_place = end.is_some_and(|end| end <= FILE_BYTES_MAX);
         let is_whole = self.message_bytes <= message_bytes;
         self.flags == 0 && self.channel == 0 && self.length > 0 && has_place && is_whole
     }

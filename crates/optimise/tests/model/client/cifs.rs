@@ -199,6 +199,7 @@ impl Client {
             write: None,
             floor: 0,
             writes: self.writes,
+            has_seen_breaks: self.breaks_seen > 0,
         };
         assert!(self.sent.insert(id, sent).is_none());
         id
