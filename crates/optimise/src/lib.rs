@@ -20,6 +20,8 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod detect;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod half;
 mod item;
 mod output;

@@ -9,7 +9,7 @@ use farhaul_optimise::{Half, Output, Settings};
 use model::client::{Client, Manners, Step};
 use model::server::{Server, Terms};
 use model::world::World;
-use source::{Noise, noise};
+use source::{Noise, damage, noise};
 
 const MS: u64 = 1_000_000;
 
@@ -17,8 +17,8 @@ fn settings() -> Settings {
     Settings::of_link(6_480_000, 60 * MS)
 }
 
-/// What a client and a server say to a pair of halves between them, in SMB2 or SMB1.
-fn conversation(is_cifs: bool) -> Vec<(usize, Vec<u8>)> {
+/// A client and a server with a pair of halves between them, in SMB2 or SMB1.
+fn spoken(is_cifs: bool) -> World {
     let open = Step::Open {
         name: "f".to_owned(),
         share: 7,
@@ -46,8 +46,14 @@ fn conversation(is_cifs: bool) -> Vec<(usize, Vec<u8>)> {
     };
     let client = Client::new(manners, steps);
     let mut world = World::new(client, server, Some(settings()), (6_480_000, 60 * MS));
+    world.fed = Some(Vec::new());
     world.run();
-    world.tape
+    world
+}
+
+/// What those two say.
+fn conversation(is_cifs: bool) -> Vec<(usize, Vec<u8>)> {
+    spoken(is_cifs).tape
 }
 
 /// Two halves, and what left them on the outside.
@@ -99,16 +105,6 @@ impl Pair {
                 self.say(now_ns, *half, piece);
             }
         }
-    }
-}
-
-fn damage(noise: &mut Noise, bytes: &mut Vec<u8>) {
-    let at = noise.below(bytes.len() as u64) as usize;
-    match noise.below(4) {
-        0 => drop(bytes.remove(at)),
-        1 => bytes.insert(at, noise.next() as u8),
-        2 => bytes[at] = 0xff,
-        _ => bytes[at] ^= 1 << noise.below(8),
     }
 }
 
@@ -179,5 +175,71 @@ fn invariant_3_what_is_no_smb_passes_whole_and_in_order() {
                 "seed {seed}: said by {side}"
             );
         }
+    }
+}
+
+/// A half alone, whose other half is not what it should be.
+fn alone(half: usize, heard: &[(usize, bool, Vec<u8>)]) -> (bool, u64, u64) {
+    let mut half = match half {
+        0 => Half::near(settings()),
+        _ => Half::far(settings()),
+    };
+    let (mut in_bytes, mut out_bytes, mut is_cut, mut now_ns) = (0, 0, false, 0);
+    for (_, is_peer, bytes) in heard {
+        now_ns += MS;
+        in_bytes += bytes.len() as u64;
+        match is_peer {
+            true => half.handle_peer(now_ns, Bytes::copy_from_slice(bytes)),
+            false => half.handle_local(now_ns, Bytes::copy_from_slice(bytes)),
+        }
+        loop {
+            match half.poll_output() {
+                Output::Local(bytes) | Output::Peer(bytes) => out_bytes += bytes.len() as u64,
+                Output::Cut(_) => is_cut = true,
+                Output::Event(_) | Output::LocalEnd | Output::PeerEnd => (),
+                Output::Timeout(_) | Output::Idle => break,
+            }
+        }
+        assert!(half.held_bytes() as u64 <= in_bytes, "more than there was");
+        if is_cut {
+            break;
+        }
+    }
+    (is_cut, in_bytes, out_bytes)
+}
+
+#[test]
+fn invariant_6_halves_bear_whatever_their_other_half_says() {
+    for (is_cifs, half) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+        let fed = spoken(is_cifs).fed.unwrap();
+        let heard: Vec<_> = fed.into_iter().filter(|(of, ..)| *of == half).collect();
+        let (is_cut, ..) = alone(half, &heard);
+        assert!(!is_cut, "what was never changed");
+        let mut cut = 0;
+        for seed in 0..600 {
+            let mut noise = Noise::new(seed);
+            let mut changed = heard.clone();
+            for _ in 0..=noise.below(4) {
+                let nth = noise.below(changed.len() as u64) as usize;
+                let length = changed[nth].2.len().min(200);
+                let behind = changed[nth].2.split_off(length);
+                damage(&mut noise, &mut changed[nth].2);
+                changed[nth].2.extend(behind);
+            }
+            // Said again, or never.
+            let nth = noise.below(changed.len() as u64) as usize;
+            match noise.below(4) {
+                0 => changed.insert(nth, changed[nth].clone()),
+                1 => drop(changed.remove(nth)),
+                _ => (),
+            }
+            let (is_cut, in_bytes, out_bytes) = alone(half, &changed);
+            cut += u32::from(is_cut);
+            assert!(
+                out_bytes < 4 * in_bytes + 100_000,
+                "{in_bytes}: {out_bytes}"
+            );
+        }
+        assert!((20..600).contains(&cut), "{is_cifs} {half}: {cut}");
     }
 }

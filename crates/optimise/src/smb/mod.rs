@@ -33,7 +33,7 @@ mod guarded;
 mod ids;
 mod kept;
 mod lent;
-mod message;
+pub(crate) mod message;
 mod near;
 pub mod netbios;
 mod own;

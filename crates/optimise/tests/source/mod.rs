@@ -22,6 +22,20 @@ impl Noise {
     }
 }
 
+/// One change, anywhere.
+pub fn damage(noise: &mut Noise, bytes: &mut Vec<u8>) {
+    if bytes.is_empty() {
+        return;
+    }
+    let at = noise.below(bytes.len() as u64) as usize;
+    match noise.below(4) {
+        0 => drop(bytes.remove(at)),
+        1 => bytes.insert(at, noise.next() as u8),
+        2 => bytes[at] = 0xff,
+        _ => bytes[at] ^= 1 << noise.below(8),
+    }
+}
+
 pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut noise = Noise::new(seed);
     let words = std::iter::repeat_with(|| noise.next().to_le_bytes());
