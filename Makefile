@@ -1,5 +1,5 @@
 # A list of verbs; what each does stands in scripts/VERB.sh. `make` alone explains them.
-.PHONY: help demo test check calibrate bench-cut bench-kill bench-reduce bench-reduce-live bench-tunnel bench-tunnel-live probe sim study setup clean
+.PHONY: help demo test check calibrate bench-cut bench-kill bench-reduce bench-reduce-live bench-tunnel bench-tunnel-live probe sim smb-verdicts study setup clean
 help:      ; @awk -F'## ' '/^[a-z-]+: /{split($$1, v, ":"); printf "  make %-12s %s\n", v[1], $$NF}' Makefile ## this list
 demo:      ; @scripts/demo.sh      ## real servers and clients across an emulated WAN, without and with gateways (REPEAT=3: medians)
 test:      ; @scripts/test.sh      ## set up, build, run every test; needs root or sudo
@@ -13,6 +13,7 @@ bench-tunnel: ; @scripts/bench-tunnel.sh ## the tunnel over 120 links in virtual
 bench-tunnel-live: ; @scripts/bench-tunnel-live.sh ## the tunnel on real packets beside cubic and BBR (ONLY=text)
 probe:     ; @scripts/probe.sh     ## how often the circuit tester names a planted fault, and the memo's table of windows (ONLY=text, ONLY=memo, RUNS=n, JOBS=n at once); goes on where it was stopped
 sim:       ; @scripts/sim.sh       ## HTTP over long links, simulated: the Waikato study, reduced (JOBS=n)
+smb-verdicts: ; @scripts/smb-verdicts.sh ## Samba's own tests of SMB, directly and through gateways: the same verdicts (ONLY=text)
 study:     ; @scripts/study.sh     ## a plan of real SMB clients over many links, beside the study of 2006 (PLAN=wx2006-cifs: hours; RESUME=1 ONLY=text)
 setup:     ; @scripts/setup.sh     ## install the system packages that are missing
 clean:     ; @scripts/clean.sh     ## remove leftover labs, build products and results
