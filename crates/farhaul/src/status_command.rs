@@ -161,18 +161,19 @@ fn disk(peer: &PeerStatus) -> Option<String> {
 /// What was done for applications that wait for every answer, or that there is no need.
 fn protocols(peer: &PeerStatus) -> Option<String> {
     let figures = peer.optimiser.as_ref()?;
-    let answered = figures.reads_answered + figures.writes_answered;
+    let answered = figures.reads_answered + figures.writes_answered + figures.opens_answered;
     match (answered, figures.no_gain) {
         (0, false) => None,
         (0, true) => Some(
             "protocols not accelerated (no-gain): the round trip is too short to matter".to_owned(),
         ),
         _ => Some(format!(
-            "{} reads ({}) and {} writes ({}) answered without a round trip",
+            "{} reads ({}), {} writes ({}) and {} opens answered without a round trip",
             figures.reads_answered,
             bytes(figures.answered_bytes),
             figures.writes_answered,
-            bytes(figures.behind_bytes)
+            bytes(figures.behind_bytes),
+            figures.opens_answered
         )),
     }
 }

@@ -5,6 +5,8 @@
 //! are read from [`Status`] when somebody asks. Names follow the Prometheus
 //! conventions: base units, `_total` for counters, ratios from 0 to 1.
 
+mod optimiser;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -373,7 +375,7 @@ fn write_peers(text: &mut String, status: &Status) {
         .into_iter()
         .chain(repair_families())
         .chain(reduction_families())
-        .chain(optimiser_families())
+        .chain(optimiser::families())
     {
         let rows: Vec<_> = status
             .peers
@@ -494,68 +496,6 @@ fn reduction_families() -> [PeerFamily; 8] {
 
 fn disk_of(peer: &PeerStatus) -> Option<&DiskStatus> {
     peer.reduction.as_ref()?.disk.as_ref()
-}
-
-/// What protocol optimisers do for each peer.
-fn optimiser_families() -> [PeerFamily; 8] {
-    [
-        (
-            counter(
-                "farhaul_peer_optimiser_reads_answered_total",
-                "Reads of clients here that were answered without asking the peer.",
-            ),
-            |p| p.optimiser.as_ref().map(|o| o.reads_answered as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_optimiser_answered_bytes_total",
-                "Bytes of those.",
-            ),
-            |p| p.optimiser.as_ref().map(|o| o.answered_bytes as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_optimiser_ahead_bytes_total",
-                "Bytes read ahead from servers here for clients at the peer.",
-            ),
-            |p| p.optimiser.as_ref().map(|o| o.ahead_bytes as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_optimiser_wasted_bytes_total",
-                "Of those, bytes that nobody asked for.",
-            ),
-            |p| p.optimiser.as_ref().map(|o| o.wasted_bytes as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_optimiser_breaks_total",
-                "Times a server here took back an oplock or lease.",
-            ),
-            |p| p.optimiser.as_ref().map(|o| o.breaks as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_optimiser_writes_answered_total",
-                "Writes of clients here that were answered without asking the peer.",
-            ),
-            |p| p.optimiser.as_ref().map(|o| o.writes_answered as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_optimiser_behind_bytes_total",
-                "Bytes of those.",
-            ),
-            |p| p.optimiser.as_ref().map(|o| o.behind_bytes as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_optimiser_writes_failed_total",
-                "Writes that were answered at the peer and refused by a server here.",
-            ),
-            |p| p.optimiser.as_ref().map(|o| o.writes_failed as f64),
-        ),
-    ]
 }
 
 fn write_family(text: &mut String, family: &Family, rows: &[(Labels, f64)]) {

@@ -144,9 +144,9 @@ impl Half {
     pub fn handle_timeout(&mut self, now_ns: u64) {
         self.tell_time(now_ns);
         let is_due = self.due_ns().is_some_and(|at| at <= now_ns);
-        match &self.state {
+        match &mut self.state {
             State::Detecting { .. } if is_due => self.surrender(Reason::DetectLate),
-            State::FarSmb(_) if is_due => self.out.cut(Reason::Halves),
+            State::FarSmb(smb) if is_due => smb.handle_due(&mut self.out, &mut self.stats),
             _ => (),
         }
     }
@@ -231,8 +231,8 @@ impl Half {
                 self.surrender(reason);
                 Ok(())
             }
-            (State::Waiting, Item::Start(Protocol::Smb)) => {
-                let far = Far::new(self.settings);
+            (State::Waiting, Item::Start(Protocol::Smb, knows)) => {
+                let far = Far::new(self.settings, knows);
                 self.state = State::FarSmb(Box::new(far));
                 Ok(())
             }
@@ -256,7 +256,7 @@ impl Half {
                 Ok(())
             }
             // Said before the other half knew that we gave up.
-            (State::Opaque, Item::Message(_) | Item::Start(_)) => Ok(()),
+            (State::Opaque, Item::Message(_) | Item::Start(..)) => Ok(()),
             _ => {
                 self.out.cut(Reason::Halves);
                 Ok(())

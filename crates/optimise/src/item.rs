@@ -2,12 +2,13 @@
 //!
 //! | byte | item | payload | effect |
 //! |---|---|---|---|
-//! | 0 | START | protocol 1 | near to far, first: what the client speaks |
+//! | 0 | START | protocol 1, knows 1 | near to far, first: what the client speaks; bits (`KNOWS_*`) of what the near half knows that was not always there |
 //! | 1 | BYTES | bytes of the application | handed on, or read by the other half |
 //! | 2 | MESSAGE | the optimiser's own | see the protocol |
 //! | 3 | OPAQUE | reason 1 | everything behind it is the application's, without items |
 //!
-//! Byte, length 4 (big-endian), payload. A length of more than [`ITEM_BYTES_MAX`] and unknown bytes are errors.
+//! Byte, length 4 (big-endian), payload. START had one byte once: the second is 0 where it is missing, and who knows none
+//! leaves it alone. A length of more than [`ITEM_BYTES_MAX`] and unknown bytes are errors.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -25,11 +26,14 @@ const BYTES: u8 = 1;
 const MESSAGE: u8 = 2;
 const OPAQUE: u8 = 3;
 
+/// The near half may be handed files that the far half has opened ahead of the client.
+pub const KNOWS_OFFERED_FILES: u8 = 1;
+
 /// One item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// What the client speaks.
-    Start(Protocol),
+    /// What the client speaks, and what the near half knows.
+    Start(Protocol, u8),
     /// The application's.
     Bytes(Bytes),
     /// The optimiser's.
@@ -42,7 +46,10 @@ impl Item {
     /// As bytes of the flow. Long bytes become several items.
     pub fn encode(self, output: &mut Vec<Bytes>) {
         match self {
-            Self::Start(protocol) => output.push(short(START, protocol.to_wire())),
+            Self::Start(protocol, knows) => {
+                let payload = [protocol.to_wire(), knows];
+                push(START, Bytes::copy_from_slice(&payload), output);
+            }
             Self::Opaque(reason) => output.push(short(OPAQUE, reason.to_wire())),
             Self::Message(message) => push(MESSAGE, message, output),
             Self::Bytes(mut bytes) => {
@@ -119,7 +126,10 @@ impl Items {
         let item = match (kind, first) {
             (BYTES, _) => Item::Bytes(payload),
             (MESSAGE, _) => Item::Message(payload),
-            (START, Some(byte)) => Item::Start(Protocol::from_wire(byte).ok_or(NotAnItem)?),
+            (START, Some(byte)) => {
+                let protocol = Protocol::from_wire(byte).ok_or(NotAnItem)?;
+                Item::Start(protocol, payload.get(1).copied().unwrap_or(0))
+            }
             (OPAQUE, Some(byte)) => Item::Opaque(Reason::from_wire(byte)),
             _ => return Err(NotAnItem),
         };
@@ -163,7 +173,10 @@ mod tests {
 
     #[test]
     fn invariant_10_items_look_as_they_always_did() {
-        assert_eq!(bytes_of(Item::Start(Protocol::Smb)), [0, 0, 0, 0, 1, 1]);
+        assert_eq!(
+            bytes_of(Item::Start(Protocol::Smb, 1)),
+            [0, 0, 0, 0, 2, 1, 1]
+        );
         assert_eq!(
             bytes_of(Item::Bytes(Bytes::from_static(b"ab"))),
             [1, 0, 0, 0, 2, b'a', b'b']
@@ -181,7 +194,7 @@ mod tests {
     #[test]
     fn items_are_read_however_they_are_split() {
         let all = [
-            Item::Start(Protocol::Smb),
+            Item::Start(Protocol::Smb, KNOWS_OFFERED_FILES),
             Item::Bytes(Bytes::from(vec![7; 100])),
             Item::Message(Bytes::from_static(b"hello")),
             Item::Opaque(Reason::Operator),
@@ -206,6 +219,13 @@ mod tests {
             );
             assert!(items.is_between());
         }
+    }
+
+    #[test]
+    fn who_says_nothing_of_what_it_knows_knows_nothing_new() {
+        let mut items = Items::default();
+        items.push(Bytes::from_static(&[0, 0, 0, 0, 1, 1]));
+        assert_eq!(items.poll(), Ok(Some(Item::Start(Protocol::Smb, 0))));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::detect::Protocol;
-use crate::item::Item;
+use crate::item::{Item, KNOWS_OFFERED_FILES};
 use crate::reason::Reason;
 
 /// To be done in the order in which it is polled.
@@ -75,7 +75,7 @@ impl Outbox {
     }
 
     pub(crate) fn start(&mut self, protocol: Protocol) {
-        self.item(Item::Start(protocol));
+        self.item(Item::Start(protocol, KNOWS_OFFERED_FILES));
         self.push(Output::Event(Event::Recognised(protocol)));
     }
 

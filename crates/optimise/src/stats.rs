@@ -17,6 +17,12 @@ pub struct Stats {
     pub wasted_bytes: u64,
     /// Times that something read ahead was dropped because it may have changed.
     pub breaks: u64,
+    /// Files that the near half opened out of those opened ahead.
+    pub opens_answered: u64,
+    /// Files that the far half opened ahead.
+    pub opens_made: u64,
+    /// Of those, files that nobody opened before they were closed.
+    pub opens_wasted: u64,
     /// Writes that were answered by the near half.
     pub writes_answered: u64,
     /// Bytes of those.
@@ -35,6 +41,9 @@ impl Stats {
         self.ahead_bytes += other.ahead_bytes;
         self.wasted_bytes += other.wasted_bytes;
         self.breaks += other.breaks;
+        self.opens_answered += other.opens_answered;
+        self.opens_made += other.opens_made;
+        self.opens_wasted += other.opens_wasted;
         self.writes_answered += other.writes_answered;
         self.behind_bytes += other.behind_bytes;
         self.writes_failed += other.writes_failed;

@@ -300,6 +300,12 @@ pub struct OptimiserStatus {
     pub wasted_bytes: u64,
     /// Times a server here took back an oplock or lease.
     pub breaks: u64,
+    /// Files that clients here were given without asking the peer.
+    pub opens_answered: u64,
+    /// Files opened ahead of clients at the peer.
+    pub opens_made: u64,
+    /// Of those, files that nobody asked for.
+    pub opens_wasted: u64,
     /// Writes of clients here that were answered without asking the peer.
     pub writes_answered: u64,
     /// Bytes of those.

@@ -9,6 +9,7 @@ use super::smb2::breaks::Break;
 use super::smb2::connect::{NegotiateResponse, SessionSetupResponse, TreeConnectResponse};
 use super::smb2::header::{Command, Header, MESSAGE_ID_NONE, messages};
 use super::smb2::open::{ATTRIBUTE_DIRECTORY, CreateRequest, CreateResponse};
+use super::smb2::query::{QueryResponse, entries};
 use super::smb2::transfer::{STATUS_OK, STATUS_PENDING};
 use crate::output::Outbox;
 use crate::reason::Reason;
@@ -126,6 +127,11 @@ impl FarSmb {
             (_, Purpose::Create(asked, lends), Some(tree)) => {
                 self.handle_opened((session, tree), &asked, lends, message, out);
             }
+            (_, Purpose::Listing(file, class, is_first), _) => {
+                let listed = QueryResponse::parse(message);
+                let listed = listed.map_or(Vec::new(), |listed| entries(class, listed.data));
+                self.opening.folders.handle_listed(file, is_first, listed);
+            }
             (_, Purpose::Read(part, changes), _) => {
                 self.handle_passed_read(&part, changes, message, out);
             }
@@ -157,8 +163,12 @@ impl FarSmb {
             false => Protection::none(),
         };
         let is_directory = response.facts.attributes & ATTRIBUTE_DIRECTORY != 0;
-        if is_directory || !self.connection.is_disk(session, tree) {
+        if !self.connection.is_disk(session, tree) {
             return;
+        }
+        if is_directory {
+            let path = (session, tree, asked.name.clone());
+            return self.opening.folders.handle_opened(file, path);
         }
         let size_bytes = response.facts.size_bytes;
         let opened = OpenFile::new(session, tree, size_bytes, protection);

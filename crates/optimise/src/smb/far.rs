@@ -19,15 +19,14 @@ use super::ids::Ids;
 use super::lent::Lent;
 use super::message::Message;
 use super::netbios::{PREFIX_BYTES, Packets, Piece};
+use super::opening::Opening;
 use super::pending::{Lends, Pending, Purpose, Request};
 use super::reading::Reading;
-use super::smb2::connect::{NegotiateRequest, SessionSetupRequest};
 use super::smb2::header::{
     Command, Header, MARK_COMPRESSED, MARK_ENCRYPTED, messages, set_credits, set_message_id,
 };
 use super::smb2::open::{
-    CloseRequest, CreateRequest, FileId, OPLOCK_EXCLUSIVE, OPLOCK_NONE, set_oplock_asked,
-    set_oplock_granted,
+    FileId, OPLOCK_EXCLUSIVE, OPLOCK_NONE, set_oplock_asked, set_oplock_granted,
 };
 use super::smb2::transfer::{ReadRequest, set_error};
 use super::writing::Writing;
@@ -55,13 +54,14 @@ pub struct FarSmb {
     pub(super) lent: Lent,
     pub(super) writing: Writing,
     pub(super) reading: Reading,
+    pub(super) opening: Opening,
     pub(super) now_ns: u64,
 }
 
 impl FarSmb {
-    /// For a connection of which nothing has passed.
+    /// For a connection of which nothing has passed, and a near half that knows so much (`KNOWS_*`).
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: Settings, knows: u8) -> Self {
         Self {
             client: Packets::default(),
             server: Packets::default(),
@@ -76,6 +76,7 @@ impl FarSmb {
             has_client_ended: false,
             cifs: (None, None),
             reading: Reading::new(&settings),
+            opening: Opening::new(knows),
             now_ns: 0,
         }
     }
@@ -90,9 +91,29 @@ impl FarSmb {
         self.reading.window.handle_link(bdp_bytes);
     }
 
-    /// When the near half should have answered.
+    /// When the near half should have answered, or something was held for too long.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        self.lent.due_ns()
+        [self.lent.due_ns(), self.held_due_ns()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// That time has come.
+    pub(crate) fn handle_due(&mut self, out: &mut Outbox, stats: &mut Stats) {
+        match self
+            .lent
+            .due_ns()
+            .is_some_and(|due_ns| due_ns <= self.now_ns)
+        {
+            true => out.cut(Reason::Halves),
+            false => self.expire(out, stats),
+        }
+    }
+
+    /// Whether something of the client's waits.
+    pub(super) fn is_holding(&self) -> bool {
+        self.held.is_some()
     }
 
     pub(crate) fn handle_client(
@@ -126,7 +147,7 @@ impl FarSmb {
                     self.send_later(out);
                 }
                 Some(piece @ (Piece::Beginning(_) | Piece::Message(_)))
-                    if self.must_wait(&piece) =>
+                    if self.waits_for_closing(&piece, out, stats) || self.must_wait(&piece) =>
                 {
                     self.held = Some(piece);
                     return Ok(());
@@ -195,6 +216,18 @@ impl FarSmb {
         out: &mut Outbox,
         stats: &mut Stats,
     ) -> Result<(), Reason> {
+        let result = self.handle_decoded(payload, out, stats);
+        self.close_on(out);
+        self.open_on(out, stats);
+        result
+    }
+
+    fn handle_decoded(
+        &mut self,
+        payload: &Bytes,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) -> Result<(), Reason> {
         match Message::decode(payload).map_err(|_| Reason::Halves)? {
             Message::Used { run, upto } => {
                 self.read_on(out, |reading, out| {
@@ -214,9 +247,15 @@ impl FarSmb {
             }
             Message::Stop { reason } => self.stop(reason, out, stats),
             Message::Fenced { number } => {
-                self.handle_fenced(number, out);
+                self.handle_fenced(number, out, stats);
                 Ok(())
             }
+            Message::Taken { file } => self.handle_taken(file),
+            Message::Released { file } => {
+                self.handle_released(file, out, stats);
+                Ok(())
+            }
+            Message::Shut { file } => self.handle_shut(file),
             Message::Behind { is_paid, id, file } => self.writing.announce(id, file, is_paid),
             _ => Err(Reason::Halves),
         }
@@ -288,11 +327,17 @@ impl FarSmb {
             return self.handle_smb1_request();
         }
         let is_known = messages(&message).is_ok();
+        if self.is_shut(&packet, out, stats) || self.is_opened(&packet, out) {
+            return Ok(());
+        }
         let found = effects(&message);
         let is_change = found
             .iter()
             .any(|effect| !matches!(effect, Effect::Closes(_)));
         for effect in found {
+            if let Effect::Closes(file) = effect {
+                self.note_close(file);
+            }
             self.guarded().handle_effect(effect, out, stats);
         }
         self.handle_acknowledged(&message, out, stats);
@@ -336,6 +381,18 @@ impl FarSmb {
 
     /// Passes requests on, renumbered.
     fn pass(&mut self, packet: Bytes, is_change: bool, out: &mut Outbox) -> Result<(), Reason> {
+        let (edited, result) = self.translated(packet, is_change, out)?;
+        out.local(edited);
+        result
+    }
+
+    /// Requests of the client's as the server is to see them, nothing where it is not, and what is wrong with them.
+    pub(super) fn translated(
+        &mut self,
+        packet: Bytes,
+        is_change: bool,
+        out: &mut Outbox,
+    ) -> Result<(Bytes, Result<(), Reason>), Reason> {
         let places = messages(packet.get(PREFIX_BYTES..).unwrap_or_default());
         let places = places.map_err(|_| Reason::SmbMalformed)?;
         let mut edited = BytesMut::from(&*packet);
@@ -351,7 +408,9 @@ impl FarSmb {
                 match self.pending.id_of(&header) {
                     Some(id) => set_message_id(&mut edited, at, id),
                     // What it would cancel is answered; with its id it would cancel another request.
-                    None if !self.ids.is_clients() && header.tree().is_some() => return result,
+                    None if !self.ids.is_clients() && header.tree().is_some() => {
+                        return Ok((Bytes::new(), result));
+                    }
                     None => (),
                 }
                 continue;
@@ -362,7 +421,7 @@ impl FarSmb {
                     .filter(|file| *file != FileId::RELATED)
                     .or(file),
             };
-            let purpose = self.purpose(&header, &message);
+            let purpose = self.purpose(&header, &message, out);
             if matches!(purpose, Purpose::Create(_, Lends::Exclusive)) {
                 set_oplock_asked(&mut edited, at, OPLOCK_EXCLUSIVE);
             }
@@ -387,8 +446,7 @@ impl FarSmb {
                 set_credits(&mut edited, at, asked.by_client.saturating_add(asked.by_us));
             }
         }
-        out.local(edited.freeze());
-        result
+        Ok((edited.freeze(), result))
     }
 
     /// A session may be set up with signed messages as long as they pass as they are.
@@ -414,36 +472,6 @@ impl FarSmb {
         }
     }
 
-    fn purpose(&mut self, header: &Header, message: &[u8]) -> Purpose {
-        match header.command {
-            Command::Negotiate => {
-                if let Ok(negotiate) = NegotiateRequest::parse(message) {
-                    self.connection.handle_negotiate(&negotiate);
-                }
-                Purpose::Pass
-            }
-            Command::SessionSetup => SessionSetupRequest::parse(message)
-                .map_or(Purpose::Pass, |setup| Purpose::Session(Box::new(setup))),
-            Command::Create => CreateRequest::parse(message)
-                .map_or(Purpose::Pass, |create| self.opens(header, create)),
-            Command::Close => CloseRequest::parse(message)
-                .map_or(Purpose::Pass, |close| Purpose::Close(close.file)),
-            Command::Read => ReadRequest::parse(message).map_or(Purpose::Pass, |read| {
-                Purpose::Read(part_of(header, &read), self.reading.changes)
-            }),
-            _ => Purpose::Pass,
-        }
-    }
-
-    fn opens(&mut self, header: &Header, create: CreateRequest) -> Purpose {
-        self.writing.handle_opening(&create);
-        let lends = match self.may_lend(header, &create) && self.ids.begin() {
-            true => Lends::Exclusive,
-            false => Lends::Nothing,
-        };
-        Purpose::Create(Box::new(create), lends)
-    }
-
     fn handle_response(
         &mut self,
         packet: Bytes,
@@ -467,8 +495,7 @@ impl FarSmb {
         {
             self.handle_own(&header, &message, out, stats)?;
             self.offer(out);
-            self.give_back(out);
-            return self.go_on(out, stats);
+            return self.settle(out, stats);
         }
         let mut edited = BytesMut::from(&*packet);
         let (mut result, mut is_ours) = (Ok(()), false);
@@ -501,7 +528,16 @@ impl FarSmb {
         }
         self.give_back(out);
         result?;
-        self.go_on(out, stats)
+        self.settle(out, stats)
+    }
+
+    /// There may be credits, or something is done that others waited for.
+    fn settle(&mut self, out: &mut Outbox, stats: &mut Stats) -> Result<(), Reason> {
+        self.give_back(out);
+        self.close_on(out);
+        let result = self.go_on(out, stats);
+        self.open_on(out, stats);
+        result
     }
 }
 

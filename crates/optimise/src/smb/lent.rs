@@ -15,8 +15,8 @@ use super::pending::{Purpose, Request};
 use super::smb2::breaks::{Break, OplockBreak};
 use super::smb2::header::{Command, Header};
 use super::smb2::open::{
-    CreateRequest, FileId, OPLOCK_EXCLUSIVE, OPLOCK_NONE, OPTIONS_ABOUT_OPLOCKS, READS,
-    SHARE_WRITE, WRITES,
+    CreateRequest, FileId, OPLOCK_BATCH, OPLOCK_EXCLUSIVE, OPLOCK_NONE, OPTIONS_ABOUT_OPLOCKS,
+    READS, SHARE_WRITE, WRITES,
 };
 use crate::output::Outbox;
 use crate::stats::Stats;
@@ -42,6 +42,8 @@ struct Loan {
 struct Fence {
     number: u32,
     file: FileId,
+    /// The server wants the oplock back.
+    is_recalled: bool,
     due_ns: u64,
 }
 
@@ -58,7 +60,7 @@ pub struct Lent {
 impl Lent {
     /// The server granted this to a request of ours. Whether nobody else can open the file unnoticed.
     pub fn handle_granted(&mut self, file: FileId, session: u64, tree: u32, oplock: u8) -> bool {
-        let is_exclusive = oplock == OPLOCK_EXCLUSIVE;
+        let is_exclusive = [OPLOCK_EXCLUSIVE, OPLOCK_BATCH].contains(&oplock);
         let loan = Loan {
             session,
             tree,
@@ -96,10 +98,11 @@ impl Lent {
         self.loans.retain(|_, loan| !is_gone(loan));
     }
 
-    /// When an answer of the near half is due.
+    /// When an answer of the near half is due for which somebody waits.
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
-        self.fences.front().map(|fence| fence.due_ns)
+        let mut recalled = self.fences.iter().filter(|fence| fence.is_recalled);
+        recalled.next().map(|fence| fence.due_ns)
     }
 
     /// Whether there may be more of them.
@@ -131,24 +134,34 @@ impl Lent {
             self.owed.push_back(file);
             return true;
         }
+        self.fence(file, true, now_ns, out);
+        false
+    }
+
+    /// Asks the near half whether it has dropped everything of a file; the oplock stays.
+    pub fn ask_fence(&mut self, file: FileId, now_ns: u64, out: &mut Outbox) {
+        self.fence(file, false, now_ns, out);
+    }
+
+    fn fence(&mut self, file: FileId, is_recalled: bool, now_ns: u64, out: &mut Outbox) {
         let number = self.next_fence;
         self.next_fence = number.wrapping_add(1);
         self.fences.push_back(Fence {
             number,
             file,
+            is_recalled,
             due_ns: now_ns.saturating_add(FENCE_NS),
         });
         out.message(Message::Fence { number }.encode());
-        false
     }
 
-    /// The near half has dropped everything that it was told to drop before it was asked. Whether something is owed.
-    pub fn handle_fenced(&mut self, number: u32) -> bool {
+    /// The near half has dropped everything that it was told to drop before it was asked: of which file.
+    pub fn handle_fenced(&mut self, number: u32) -> Option<FileId> {
         let first = self.fences.front();
         let is_first = first.is_some_and(|fence| fence.number == number);
-        let fence = is_first.then(|| self.fences.pop_front()).flatten();
-        self.owed.extend(fence.as_ref().map(|fence| fence.file));
-        fence.is_some()
+        let fence = is_first.then(|| self.fences.pop_front()).flatten()?;
+        self.owed.extend(fence.is_recalled.then_some(fence.file));
+        Some(fence.file)
     }
 
     /// It is given back.
@@ -193,14 +206,20 @@ impl FarSmb {
     /// The server wants an oplock back. Somebody waits for it to be given.
     pub(super) fn handle_recalled(&mut self, file: FileId, out: &mut Outbox, stats: &mut Stats) {
         let now_ns = self.now_ns;
+        self.take_back(file, out);
         if self.guarded().handle_recalled(file, now_ns, out, stats) {
             self.give_back(out);
         }
     }
 
     /// The near half has dropped everything that it was told to drop before it was asked.
-    pub(super) fn handle_fenced(&mut self, number: u32, out: &mut Outbox) {
-        if self.lent.handle_fenced(number) {
+    pub(super) fn handle_fenced(&mut self, number: u32, out: &mut Outbox, stats: &mut Stats) {
+        if let Some(file) = self.lent.handle_fenced(number) {
+            if self.opening.shut.contains(&file) {
+                // Its CLOSE comes, and gives back the oplock with it.
+                self.lent.handle_closing(file);
+            }
+            self.close_untaken(file, out, stats);
             self.give_back(out);
         }
     }

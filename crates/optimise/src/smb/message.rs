@@ -13,12 +13,18 @@
 //! | 9 | WRITABLE | session 8, tree 4, file 16 | far: answer the writes of this file yourself |
 //! | 10 | UNWRITABLE | file 16 | far: no longer |
 //! | 11 | ROOM | credits 4, bytes 4, given 8 | far: so many credits more for that; so much of it is done; so many credits the client was given since the connection began |
+//! | 12 | OFFER | changes 4, length 4, request, answer | far: this CREATE was answered so, when I had seen so many of the client's changes; answer it yourself if the client asks it, and say so |
+//! | 13 | TOLD | length 4, request, answer | far: what I asked of an offered file, and the answer |
+//! | 14 | FORGET | file 16 | far: answer nothing of this file any more but reads |
 //! | 16 | USED | run 4, upto 8 | near: the client has been given what lies before |
 //! | 17 | REFUSED | run 4 | near: this run came too late |
 //! | 18 | WANT | run 4, upto 8 | near: a client waits for more of this run than was announced |
 //! | 19 | STOP | reason 1 | near: read nothing ahead from here on |
 //! | 20 | FENCED | number 4 | near: I have |
 //! | 21 | BEHIND | paid 1, id 8, file 16 | near: I answer the write with this id, which follows, myself; paid 1: with credits of ROOM, 0: with none |
+//! | 22 | TAKEN | file 16 | near: the client has been given this offered file |
+//! | 23 | RELEASED | file 16 | near: it will not be |
+//! | 24 | SHUT | file 16 | near: I answer the CLOSE of this file, which follows, myself |
 //!
 //! Integers are big-endian. `to` of all ones: to the end of the file. `firm`: changes of other files cannot concern it.
 
@@ -41,12 +47,18 @@ const FENCE: u8 = 8;
 const WRITABLE: u8 = 9;
 const UNWRITABLE: u8 = 10;
 const ROOM: u8 = 11;
+const OFFER: u8 = 12;
+const TOLD: u8 = 13;
+const FORGET: u8 = 14;
 const USED: u8 = 16;
 const REFUSED: u8 = 17;
 const WANT: u8 = 18;
 const STOP: u8 = 19;
 const FENCED: u8 = 20;
 const BEHIND: u8 = 21;
+const TAKEN: u8 = 22;
+const RELEASED: u8 = 23;
+const SHUT: u8 = 24;
 
 /// The beginning of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +153,27 @@ pub enum Message {
         id: u64,
         file: FileId,
     },
+    Offer {
+        changes: u32,
+        asked: Bytes,
+        answer: Bytes,
+    },
+    Told {
+        asked: Bytes,
+        answer: Bytes,
+    },
+    Forget {
+        file: FileId,
+    },
+    Taken {
+        file: FileId,
+    },
+    Released {
+        file: FileId,
+    },
+    Shut {
+        file: FileId,
+    },
 }
 
 /// Bytes that are no message.
@@ -173,9 +206,30 @@ impl Message {
             Self::Stop { reason } => output.extend([STOP, reason.to_wire()]),
             Self::Fence { number } => numbered(FENCE, *number, None, &mut output),
             Self::Fenced { number } => numbered(FENCED, *number, None, &mut output),
+            Self::Offer { changes, .. } => {
+                numbered(OFFER, *changes, None, &mut output);
+                self.encode_about_offers(&mut output);
+            }
+            Self::Told { .. } => {
+                output.put_u8(TOLD);
+                self.encode_about_offers(&mut output);
+            }
+            Self::Forget { file } => about_file(FORGET, *file, &mut output),
+            Self::Taken { file } => about_file(TAKEN, *file, &mut output),
+            Self::Released { file } => about_file(RELEASED, *file, &mut output),
+            Self::Shut { file } => about_file(SHUT, *file, &mut output),
             about_writes => about_writes.encode_about_writes(&mut output),
         }
         output
+    }
+
+    fn encode_about_offers(&self, output: &mut Vec<u8>) {
+        if let Self::Offer { asked, answer, .. } | Self::Told { asked, answer } = self {
+            // Messages of SMB2 are shorter.
+            output.put_u32(asked.len() as u32);
+            output.extend_from_slice(asked);
+            output.extend_from_slice(answer);
+        }
     }
 
     fn encode_about_writes(&self, output: &mut Vec<u8>) {
@@ -190,10 +244,7 @@ impl Message {
                 output.put_u32(*tree);
                 put_file(output, *file);
             }
-            Self::Unwritable { file } => {
-                output.put_u8(UNWRITABLE);
-                put_file(output, *file);
-            }
+            Self::Unwritable { file } => about_file(UNWRITABLE, *file, output),
             Self::Room(room) => {
                 output.put_u8(ROOM);
                 output.put_u32(room.credits);
@@ -232,12 +283,45 @@ impl Message {
             WRITABLE | UNWRITABLE | ROOM | BEHIND => {
                 Self::decode_about_writes(kind, &mut fields).ok_or(NotAMessage)?
             }
+            OFFER | TOLD | FORGET | TAKEN | RELEASED | SHUT => {
+                Self::decode_about_offers(kind, &mut fields).ok_or(NotAMessage)?
+            }
             kind => Self::decode_numbered(kind, &mut fields)?,
         };
         match fields.is_empty() {
             true => Ok(message),
             false => Err(NotAMessage),
         }
+    }
+
+    fn decode_about_offers(kind: u8, fields: &mut Bytes) -> Option<Self> {
+        let changes = match kind {
+            OFFER => fields.try_get_u32().ok()?,
+            _ => 0,
+        };
+        if kind != OFFER && kind != TOLD {
+            let file = get_file(fields)?;
+            return Some(match kind {
+                FORGET => Self::Forget { file },
+                TAKEN => Self::Taken { file },
+                RELEASED => Self::Released { file },
+                _ => Self::Shut { file },
+            });
+        }
+        let length = usize::try_from(fields.try_get_u32().ok()?).ok()?;
+        if length > fields.len() {
+            return None;
+        }
+        let asked = fields.split_to(length);
+        let answer = fields.split_to(fields.len());
+        Some(match kind {
+            OFFER => Self::Offer {
+                changes,
+                asked,
+                answer,
+            },
+            _ => Self::Told { asked, answer },
+        })
     }
 
     fn decode_about_writes(kind: u8, fields: &mut Bytes) -> Option<Self> {
@@ -300,6 +384,11 @@ fn numbered(kind: u8, run: u32, place: Option<u64>, output: &mut Vec<u8>) {
     if let Some(place) = place {
         output.put_u64(place);
     }
+}
+
+fn about_file(kind: u8, file: FileId, output: &mut Vec<u8>) {
+    output.put_u8(kind);
+    put_file(output, file);
 }
 
 fn put_file(output: &mut Vec<u8>, file: FileId) {
@@ -465,12 +554,37 @@ mod tests {
     }
 
     #[test]
+    fn invariant_10_messages_about_offers_look_as_they_always_did() {
+        let file = file();
+        let asked = Bytes::from_static(b"ab");
+        let answer = Bytes::from_static(b"c");
+        let offer = Message::Offer {
+            changes: 2,
+            asked: asked.clone(),
+            answer: answer.clone(),
+        };
+        let told = Message::Told { asked, answer };
+        let named = "00000000000001020000000000000304";
+        let golden: [(Message, &str); 6] = [
+            (offer, "0c0000000200000002616263"),
+            (told, "0d00000002616263"),
+            (Message::Forget { file }, &format!("0e{named}")),
+            (Message::Taken { file }, &format!("16{named}")),
+            (Message::Released { file }, &format!("17{named}")),
+            (Message::Shut { file }, &format!("18{named}")),
+        ];
+        check(&golden);
+    }
+
+    #[test]
     fn what_is_no_message_is_an_error() {
         for payload in [
             &[][..],
             &[9, 0, 0, 0, 1],
             &[11, 0, 0, 0, 1],
             &[21; 20],
+            &[13, 0, 0, 0, 2, 1],
+            &[22, 0],
             &[5, 0, 0, 0],
             &[5, 0, 0, 0, 1, 2],
             &[1; 20],

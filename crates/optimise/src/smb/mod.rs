@@ -8,12 +8,14 @@
 //! | `message` | what the halves tell each other |
 //! | `asked` | what a half may answer, and the answers |
 //! | `near`, `kept` | answers the client from what was read ahead |
+//! | `offered` | opens files for the client that the far half has opened ahead of it, asks of them and closes them |
 //! | `session` | which of the two below faces the server |
 //! | `cifs/` | the far half of SMB1 |
-//! | `far`, `own`, `answers`, `pending`, `connection`, `files` | that of SMB2 and SMB3: passes messages on, translated where need be, and follows what is open |
+//! | `far`, `noted`, `own`, `answers`, `pending`, `connection`, `files` | that of SMB2 and SMB3: passes messages on, translated where need be, and follows what is open |
 //! | `behind` | answers writes before the server has |
 //! | `writing` | which, and what is done with them next to the server |
 //! | `reading`, `ahead` | decides what to read ahead next to the server |
+//! | `folder`, `opening`, `shutting` | opens the next files of a folder ahead of the client that copies it |
 //! | `lent` | the oplocks that protect what is read ahead for clients that ask for none |
 //! | `ids`, `credits`, `window` | message ids, credits, how far ahead |
 
@@ -29,6 +31,7 @@ mod effect;
 mod error;
 mod far;
 mod files;
+mod folder;
 mod guarded;
 mod ids;
 mod kept;
@@ -36,10 +39,14 @@ mod lent;
 pub(crate) mod message;
 mod near;
 pub mod netbios;
+mod noted;
+mod offered;
+mod opening;
 mod own;
 mod pending;
 mod reading;
 mod session;
+mod shutting;
 pub mod smb1;
 pub mod smb2;
 mod window;

@@ -14,6 +14,7 @@ use super::effect::{Effect, effects, has_locks};
 use super::kept::{Answer, Kept};
 use super::message::{Ahead, Message};
 use super::netbios::{PREFIX_BYTES, Packets, Piece, prefix};
+use super::offered::Offered;
 use super::smb1;
 use super::smb2::header::{MARK_COMPRESSED, MARK_ENCRYPTED, messages};
 use crate::output::Outbox;
@@ -34,11 +35,12 @@ pub struct NearSmb {
     /// The far half could be heard a moment ago: what it has not broken is whole.
     pub(super) is_heard: bool,
     /// Messages that may have changed something.
-    changes: u32,
+    pub(super) changes: u32,
     server: Boundary,
     /// Answers that wait until the server's packet is whole.
     pub(super) answers: VecDeque<Bytes>,
     pub(super) behind: Behind,
+    pub(super) offered: Offered,
     pub(super) is_stopped: bool,
     /// Packets without a header may pass: nothing is looked into any more.
     is_blind: bool,
@@ -59,6 +61,7 @@ impl NearSmb {
             server: Boundary::default(),
             answers: VecDeque::new(),
             behind: Behind::new(&settings),
+            offered: Offered::default(),
             is_stopped: false,
             is_blind: false,
             has_client_ended: false,
@@ -84,6 +87,7 @@ impl NearSmb {
                 Some(Piece::Beginning(packet)) => self.handle_request(packet, out, stats)?,
                 Some(Piece::Message(packet)) => match AskedRead::of(&packet) {
                     Some(read) => self.handle_read(packet, &read, out, stats),
+                    None if self.try_offered(&packet, out, stats) => (),
                     None => self.handle_request(packet, out, stats)?,
                 },
             }
@@ -114,6 +118,7 @@ impl NearSmb {
         self.runs.clear();
         self.waiting.clear();
         self.behind.forget();
+        self.offered.forget_all();
         Ok(())
     }
 
@@ -156,12 +161,22 @@ impl NearSmb {
             } => self.behind.allow(file, session, tree),
             Message::Unwritable { file } => self.behind.forbid(file),
             Message::Room(room) => self.handle_room(room, out),
+            Message::Offer {
+                changes,
+                asked,
+                answer,
+            } => self.handle_offer(changes, &asked, answer, out)?,
+            Message::Told { asked, answer } => self.offered.handle_told(&asked, answer),
+            Message::Forget { file } => self.offered.forget(file),
             Message::Fence { number } => out.message(Message::Fenced { number }.encode()),
             Message::Used { .. }
             | Message::Refused { .. }
             | Message::Want { .. }
             | Message::Stop { .. }
             | Message::Behind { .. }
+            | Message::Taken { .. }
+            | Message::Released { .. }
+            | Message::Shut { .. }
             | Message::Fenced { .. } => return Err(Reason::Halves),
         }
         Ok(())
@@ -232,7 +247,9 @@ impl NearSmb {
         out: &mut Outbox,
         stats: &mut Stats,
     ) -> Result<(), Reason> {
-        let read = AskedRead::of(&packet).ok_or(Reason::Halves)?;
+        let Some(read) = AskedRead::of(&packet) else {
+            return self.handle_your_open(packet, out, stats);
+        };
         let run = self.run_of(&read);
         self.behind.handle_returned(read.ids_taken());
         if !self.try_read(&packet, &read, out, stats) {
@@ -346,7 +363,7 @@ impl NearSmb {
     }
 
     /// A read that should have been answered here goes to the server.
-    fn pass_again(&mut self, packet: Bytes, out: &mut Outbox) {
+    pub(super) fn pass_again(&mut self, packet: Bytes, out: &mut Outbox) {
         match self.has_client_ended {
             false => self.peer(packet, out),
             // Our direction has ended: the client would wait for ever.
@@ -390,7 +407,8 @@ impl NearSmb {
         waiting.any(|read| read.is_cancelled_by(message))
     }
 
-    fn handle_effect(&mut self, effect: Effect, out: &mut Outbox) {
+    pub(super) fn handle_effect(&mut self, effect: Effect, out: &mut Outbox) {
+        self.offered.handle_effect(effect);
         match effect {
             Effect::Closes(file) => {
                 self.behind.forbid(file);

@@ -82,6 +82,17 @@ impl FarSmb {
                 let written = (file, length, charge);
                 return self.handle_written(header, message, written, out, stats);
             }
+            Some(Purpose::OpenAhead) => {
+                return self.handle_opened_ahead(header, message, out, stats);
+            }
+            Some(Purpose::Question(asked)) => {
+                self.handle_told(header, asked, message, out);
+                return Ok(());
+            }
+            Some(Purpose::OwnClose(file)) => {
+                self.handle_own_closed(file);
+                return Ok(());
+            }
             _ => return Ok(()),
         };
         let bytes = match header.status {

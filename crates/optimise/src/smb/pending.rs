@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+
 use super::credits::Asked;
 use super::files::Part;
 use super::reading::OwnRead;
@@ -31,6 +33,14 @@ pub enum Purpose {
     OwnBreak,
     /// A client's write that the near half has answered: file, bytes, credits.
     Behind(FileId, u32, u32),
+    /// A file that we open ahead of the client.
+    OpenAhead,
+    /// What we ask of one: the message.
+    Question(Bytes),
+    /// A file that we close: the client has not opened it, or believes it closed.
+    OwnClose(FileId),
+    /// What the client lists: an open folder, a class, and whether from the first name on.
+    Listing(FileId, u8, bool),
 }
 
 /// Whether a request to open a file asks for an oplock in the client's place.
@@ -65,7 +75,12 @@ impl Request {
     fn is_own(&self) -> bool {
         matches!(
             self.purpose,
-            Purpose::Own(..) | Purpose::OwnBreak | Purpose::Behind(..)
+            Purpose::Own(..)
+                | Purpose::OwnBreak
+                | Purpose::Behind(..)
+                | Purpose::OpenAhead
+                | Purpose::Question(..)
+                | Purpose::OwnClose(..)
         )
     }
 }

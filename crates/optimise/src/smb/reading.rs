@@ -94,6 +94,12 @@ impl Reading {
         false
     }
 
+    /// A file was opened ahead of the client, which will read all of it.
+    pub fn begin(&mut self, id: FileId, out: &mut Outbox, stats: &mut Stats) {
+        self.start(id, 0);
+        self.fill(id, out, stats);
+    }
+
     /// A read went to the server: is it worth to go on where it ends? `begin` is asked last, and may refuse.
     pub fn consider(
         &mut self,

@@ -26,10 +26,10 @@ enum Session {
 }
 
 impl Far {
-    /// For a connection of which nothing has passed.
+    /// For a connection of which nothing has passed, and a near half that knows so much (`KNOWS_*`).
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
-        let session = Session::Modern(Box::new(FarSmb::new(settings)));
+    pub fn new(settings: Settings, knows: u8) -> Self {
+        let session = Session::Modern(Box::new(FarSmb::new(settings, knows)));
         Self { settings, session }
     }
 
@@ -49,11 +49,19 @@ impl Far {
         }
     }
 
-    /// When the near half should have answered.
+    /// When the near half should have answered, or something has been kept for too long.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         match &self.session {
             Session::Modern(far) => far.due_ns(),
             Session::Cifs(far) => far.due_ns(),
+        }
+    }
+
+    /// That time has come.
+    pub(crate) fn handle_due(&mut self, out: &mut Outbox, stats: &mut Stats) {
+        match &mut self.session {
+            Session::Modern(far) => far.handle_due(out, stats),
+            Session::Cifs(_) => out.cut(Reason::Halves),
         }
     }
 

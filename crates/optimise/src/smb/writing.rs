@@ -218,7 +218,7 @@ impl FarSmb {
             true => self.room_missing(),
             false => 0,
         };
-        self.reading.window.credits() + missing
+        self.reading.window.credits() + missing + self.opening.credits()
     }
 
     fn room_missing(&self) -> u32 {

@@ -1,6 +1,7 @@
 //! A client that does one step after the other and holds every byte against what a server could have said.
 
 mod cifs;
+mod folder;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,6 +18,7 @@ use farhaul_optimise::smb::smb2::open::{
     CloseRequest, CreateContext, CreateRequest, CreateResponse, DISPOSITION_OPEN, FileId,
     OPLOCK_II, OPLOCK_NONE,
 };
+use farhaul_optimise::smb::smb2::query::STATUS_NO_MORE_FILES;
 use farhaul_optimise::smb::smb2::transfer::{
     ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, STATUS_PENDING, WriteRequest,
 };
@@ -52,6 +54,10 @@ pub enum Step {
         block: u32,
         outstanding: usize,
     },
+    /// All names of the open folder.
+    List,
+    /// What the server says of the open file.
+    Ask,
     Close,
     Pause {
         ns: u64,
@@ -85,7 +91,8 @@ pub struct Manners {
     pub is_anonymous: bool,
     /// Flags of its writes.
     pub write_flags: u32,
-    /// CreateOptions.
+    /// DesiredAccess, and CreateOptions.
+    pub access: u32,
     pub options: u32,
     /// Wants to take up its files again after a lost connection.
     pub is_durable: bool,
@@ -104,6 +111,7 @@ impl Default for Manners {
             signs_tree: false,
             is_anonymous: false,
             write_flags: 0,
+            access: 0x12_019f,
             options: 0,
             is_durable: false,
             begins_in_cifs: false,
@@ -145,10 +153,13 @@ pub struct Client {
     pub last_read_ns: u64,
     pub read_bytes: u64,
     pub reads: u64,
+    pub infos: u64,
     writings: VecDeque<(u64, Vec<u8>)>,
     /// When, where and what of writes that were answered well.
     pub written: Vec<(u64, u64, Vec<u8>)>,
     writes: usize,
+    /// Of those, to files opened before.
+    writes_before: usize,
     pub first_write_ns: Option<u64>,
     pub closed_ns: u64,
     /// What went wrong, in the order of the answers.
@@ -185,9 +196,11 @@ impl Client {
             last_read_ns: 0,
             read_bytes: 0,
             reads: 0,
+            infos: 0,
             writings: VecDeque::new(),
             written: Vec::new(),
             writes: 0,
+            writes_before: 0,
             first_write_ns: None,
             closed_ns: 0,
             errors: Vec::new(),
@@ -295,7 +308,7 @@ impl Client {
                 let create = CreateRequest {
                     oplock,
                     impersonation: 2,
-                    access: 0x12_019f,
+                    access: self.manners.access,
                     attributes: 0,
                     share,
                     disposition: DISPOSITION_OPEN,
@@ -303,8 +316,12 @@ impl Client {
                     name: name.clone().into_bytes(),
                     contexts: self.contexts(),
                 };
-                self.floor = server.version(&name);
+                self.floor = match server.folders.contains_key(&name) {
+                    true => 0,
+                    false => server.version(&name),
+                };
                 self.name = name;
+                self.writes_before = self.writes;
                 match self.cifs {
                     Some(_) => self.cifs_open(&create),
                     None => self.send(Command::Create, None, |message| create.emit(0, message)),
@@ -343,6 +360,8 @@ impl Client {
                     None => self.send(Command::Close, None, |message| close.emit(message)),
                 }
             }
+            Step::List => self.list(),
+            Step::Ask => self.ask(server),
             Step::Pause { ns } => self.wakes_ns = now_ns + ns,
         }
     }
@@ -546,6 +565,9 @@ impl Client {
             Command::TreeConnect => {
                 assert!(matches!(header.scope, Scope::Sync { tree: TREE, .. }));
             }
+            Command::QueryDirectory if header.status == STATUS_OK => self.list(),
+            Command::QueryDirectory => assert_eq!(header.status, STATUS_NO_MORE_FILES),
+            Command::QueryInfo => self.told(message, &sent, server),
             command => self.done(now_ns, command, header.status, sent, server),
         }
     }
@@ -627,6 +649,7 @@ impl Client {
         let versions = &server.files[&self.name];
         // What it wrote before is done.
         let own = server.own_versions.iter().take(sent.writes);
+        let own = own.skip(self.writes_before);
         let own = own.map(|version| version.expect("read before it was written"));
         let floor = own.max().unwrap_or(0).max(sent.floor);
         let is_true = versions

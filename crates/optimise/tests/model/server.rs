@@ -1,6 +1,7 @@
 //! A file server that speaks SMB2, or SMB1, and is strict: who uses a message id it has not granted ends the test.
 
 mod cifs;
+pub mod folder;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,6 +19,7 @@ use farhaul_optimise::smb::smb2::open::{
     CloseRequest, CloseResponse, CreateRequest, CreateResponse, FileFacts, FileId, OPLOCK_BATCH,
     OPLOCK_EXCLUSIVE, OPLOCK_II, OPLOCK_NONE, SHARE_WRITE,
 };
+use farhaul_optimise::smb::smb2::query::{QueryDirectoryRequest, QueryInfoRequest};
 use farhaul_optimise::smb::smb2::transfer::{
     ErrorResponse, ReadRequest, ReadResponse, STATUS_DISK_FULL, STATUS_END_OF_FILE, STATUS_OK,
     STATUS_PENDING, WriteRequest, WriteResponse, emit_empty,
@@ -128,6 +130,13 @@ pub struct Server {
     long: Vec<u8>,
     /// Every version of every file.
     pub files: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Names in every folder, in the order in which it lists them.
+    pub folders: BTreeMap<String, Vec<String>>,
+    /// How far each open folder was listed.
+    listed: BTreeMap<u64, usize>,
+    /// Requests to open a file, and questions about one.
+    pub creates: u64,
+    pub infos: u64,
     opens: BTreeMap<u64, Open>,
     next_open: u64,
     packets: Packets,
@@ -152,6 +161,10 @@ impl Server {
             let_go: Vec::new(),
             long: Vec::new(),
             files: BTreeMap::new(),
+            folders: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            creates: 0,
+            infos: 0,
             opens: BTreeMap::new(),
             next_open: 1,
             packets: Packets::default(),
@@ -318,6 +331,12 @@ impl Server {
                 let answer = self.acknowledged(&Break::parse(message).unwrap());
                 answer.emit(&mut body);
             }
+            Command::QueryDirectory => {
+                status = self.list(&QueryDirectoryRequest::parse(message).unwrap(), &mut body);
+            }
+            Command::QueryInfo => {
+                status = self.tell_info(&QueryInfoRequest::parse(message).unwrap(), &mut body);
+            }
             Command::Echo | Command::Flush => emit_empty(&mut body),
             other => panic!("{other:?} is not modelled"),
         }
@@ -380,6 +399,10 @@ impl Server {
 
     fn open(&mut self, create: &CreateRequest) -> CreateResponse {
         let name = String::from_utf8(create.name.clone()).unwrap();
+        if self.folders.contains_key(&name) {
+            return self.open_folder(&name);
+        }
+        self.creates += 1;
         let id = self.next_open;
         self.next_open += 1;
         let is_alone = !self.opens.values().any(|open| open.name == name);

@@ -98,6 +98,8 @@ pub struct World {
     pub learner: Option<Learner>,
     /// What each half heard, and whether from the other, if that is wanted.
     pub fed: Option<Vec<(usize, bool, Vec<u8>)>>,
+    /// When a half wants to be told the time.
+    wakes_ns: [u64; 2],
     /// What client (0) and server (1) have said, in its order.
     pub tape: Vec<(usize, Vec<u8>)>,
 }
@@ -124,6 +126,7 @@ impl World {
             cut: None,
             learner: None,
             fed: None,
+            wakes_ns: [u64::MAX; 2],
             tape: Vec::new(),
         }
     }
@@ -177,7 +180,8 @@ impl World {
             let gives_up_ns = self.gives_up.map_or(u64::MAX, |(at, _)| at);
             let server_ns = self.server.due_ns();
             let next_ns = lines_ns.min(wakes_ns).min(others_ns).min(gives_up_ns);
-            let next_ns = next_ns.min(server_ns).min(self.learns_ns());
+            let halves_ns = self.wakes_ns.iter().copied().min().unwrap();
+            let next_ns = next_ns.min(server_ns).min(self.learns_ns()).min(halves_ns);
             assert!(next_ns < u64::MAX, "everybody waits: {:?}", self.client);
             self.now_ns = self.now_ns.max(next_ns);
             self.happen();
@@ -203,6 +207,14 @@ impl World {
         {
             halves[half].handle_give_up(Reason::Operator);
             self.drain(half);
+        }
+        for half in [NEAR, FAR] {
+            if self.wakes_ns[half] <= self.now_ns
+                && let Some(halves) = &mut self.halves
+            {
+                halves[half].handle_timeout(self.now_ns);
+                self.drain(half);
+            }
         }
         for line in 0..self.lines.len() {
             let bytes = self.lines[line].take(self.now_ns);
@@ -254,7 +266,14 @@ impl World {
                 Output::Event(Event::GaveUp(reason)) => self.gave_up = Some(reason),
                 Output::Event(Event::Recognised(_)) => (),
                 Output::Cut(reason) => self.cut = Some(reason),
-                Output::Timeout(_) | Output::Idle => break,
+                Output::Timeout(at_ns) => {
+                    self.wakes_ns[half] = at_ns;
+                    break;
+                }
+                Output::Idle => {
+                    self.wakes_ns[half] = u64::MAX;
+                    break;
+                }
                 end => panic!("{end:?}"),
             }
         }

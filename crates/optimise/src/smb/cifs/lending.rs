@@ -40,7 +40,7 @@ impl FarCifs {
 
     /// The near half has dropped everything that it was told to drop before it was asked.
     pub(super) fn handle_fenced(&mut self, number: u32, out: &mut Outbox) {
-        if self.lent.handle_fenced(number) {
+        if self.lent.handle_fenced(number).is_some() {
             self.give_back(out);
         }
     }

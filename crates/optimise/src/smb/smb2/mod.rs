@@ -5,6 +5,7 @@
 //! | `header` | the header, compounded messages, fields written anew in place |
 //! | `connect` | NEGOTIATE, SESSION_SETUP, TREE_CONNECT |
 //! | `open` | CREATE with leases, CLOSE |
+//! | `query` | QUERY_DIRECTORY, QUERY_INFO |
 //! | `transfer` | READ, WRITE, FLUSH, errors |
 //! | `breaks` | oplock and lease breaks |
 //!
@@ -15,4 +16,5 @@ pub mod breaks;
 pub mod connect;
 pub mod header;
 pub mod open;
+pub mod query;
 pub mod transfer;

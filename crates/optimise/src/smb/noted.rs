@@ -1,0 +1,61 @@
+//! What is noted of the client's requests when they go to the server. The other part of `far`.
+
+use bytes::Bytes;
+
+use super::far::{FarSmb, part_of};
+use super::pending::{Lends, Purpose};
+use super::smb2::connect::{NegotiateRequest, SessionSetupRequest};
+use super::smb2::header::{Command, Header};
+use super::smb2::open::{CloseRequest, CreateRequest};
+use super::smb2::query::{FLAGS_FROM_THE_FIRST, QueryDirectoryRequest};
+use super::smb2::transfer::ReadRequest;
+use crate::output::Outbox;
+
+impl FarSmb {
+    /// What the answer to a request of the client's will be needed for.
+    pub(super) fn purpose(
+        &mut self,
+        header: &Header,
+        message: &Bytes,
+        out: &mut Outbox,
+    ) -> Purpose {
+        match header.command {
+            Command::Negotiate => {
+                if let Ok(negotiate) = NegotiateRequest::parse(message) {
+                    self.connection.handle_negotiate(&negotiate);
+                }
+                Purpose::Pass
+            }
+            Command::SessionSetup => SessionSetupRequest::parse(message)
+                .map_or(Purpose::Pass, |setup| Purpose::Session(Box::new(setup))),
+            Command::Create => CreateRequest::parse(message)
+                .map_or(Purpose::Pass, |create| self.opens(header, create)),
+            Command::Close => CloseRequest::parse(message)
+                .map_or(Purpose::Pass, |close| Purpose::Close(close.file)),
+            Command::Read => ReadRequest::parse(message).map_or(Purpose::Pass, |read| {
+                Purpose::Read(part_of(header, &read), self.reading.changes)
+            }),
+            Command::QueryDirectory => {
+                QueryDirectoryRequest::parse(message).map_or(Purpose::Pass, |asked| {
+                    let is_first = asked.flags & FLAGS_FROM_THE_FIRST != 0;
+                    Purpose::Listing(asked.file, asked.class, is_first)
+                })
+            }
+            Command::QueryInfo => {
+                self.note_question(header, message, out);
+                Purpose::Pass
+            }
+            _ => Purpose::Pass,
+        }
+    }
+
+    fn opens(&mut self, header: &Header, create: CreateRequest) -> Purpose {
+        self.writing.handle_opening(&create);
+        self.note_open(header, &create);
+        let lends = match self.may_lend(header, &create) && self.ids.begin() {
+            true => Lends::Exclusive,
+            false => Lends::Nothing,
+        };
+        Purpose::Create(Box::new(create), lends)
+    }
+}

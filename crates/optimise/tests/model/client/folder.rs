@@ -1,0 +1,48 @@
+//! Folders, and what is asked of open files.
+
+use farhaul_optimise::smb::smb2::header::Command;
+use farhaul_optimise::smb::smb2::query::{
+    CLASS_ID_BOTH, INFO_FILE, QueryDirectoryRequest, QueryInfoRequest, QueryResponse,
+};
+
+use super::{Client, Sent, Server};
+
+/// FileAllInformation.
+const CLASS_ALL: u8 = 18;
+
+impl Client {
+    pub(super) fn list(&mut self) {
+        let file = self.file.unwrap();
+        let asked = QueryDirectoryRequest {
+            class: CLASS_ID_BOTH,
+            flags: 0,
+            file,
+            pattern: vec![b'*', 0],
+            output_bytes_max: 65_536,
+        };
+        self.send(Command::QueryDirectory, None, |message| asked.emit(message));
+    }
+
+    pub(super) fn ask(&mut self, server: &Server) {
+        let asked = QueryInfoRequest {
+            kind: INFO_FILE,
+            class: CLASS_ALL,
+            output_bytes_max: 65_535,
+            input_bytes: 0,
+            file: self.file.unwrap(),
+        };
+        let floor = self.floor(server);
+        let id = self.next_id;
+        self.send(Command::QueryInfo, None, |message| asked.emit(message));
+        self.sent.get_mut(&id).unwrap().floor = floor;
+    }
+
+    /// It is what a server could have said since.
+    pub(super) fn told(&mut self, message: &[u8], sent: &Sent, server: &Server) {
+        let told = QueryResponse::parse(message).unwrap();
+        let mut versions = sent.floor..=server.version(&self.name);
+        let is_true = versions.any(|version| server.info(&self.name, version) == told.data);
+        assert!(is_true, "{:?}", String::from_utf8_lossy(told.data));
+        self.infos += 1;
+    }
+}
