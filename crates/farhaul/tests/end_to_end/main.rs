@@ -27,6 +27,7 @@ mod reduction;
 mod refusal;
 mod smb;
 mod smb1;
+mod smb_folders;
 mod smb_writes;
 mod start_up;
 mod strangers;
