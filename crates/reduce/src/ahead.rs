@@ -4,6 +4,7 @@
 //! memory once and not thirty times. What was looked up stays good behind a match: a block is never looked at twice.
 
 use crate::index::{Index, WINDOW_BYTES};
+use crate::log::{Log, NOWHERE};
 use crate::noise::{NOISE_BYTES, is_noise};
 use crate::sampler::{Sampler, is_anchor};
 
@@ -11,6 +12,12 @@ use crate::sampler::{Sampler, is_anchor};
 pub(crate) const BLOCK_BYTES: usize = 2048;
 /// or to so many of noise, which has few.
 pub(crate) const NOISE_BLOCK_BYTES: usize = 8192;
+
+/// A stretch without sample that is long enough to look for a run in.
+const GAP_BYTES: usize = 512;
+/// So many candidates before they are compared, the places where they were last are asked for. More would often be in vain: a match
+/// goes over them.
+const APPROACHED: usize = 4;
 
 /// A sampled position of the input.
 #[derive(Debug, Clone, Copy)]
@@ -23,13 +30,38 @@ pub(crate) struct Sample {
     pub(crate) found: Option<u64>,
 }
 
+/// A sample that the index knew, or the end of a long stretch without any.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Candidate {
+    pub(crate) at: usize,
+    /// The sample before it or where the block begins, if that is far away.
+    gap: usize,
+    /// Where the same content may have been last.
+    pub(crate) found: Option<u64>,
+    /// The log's hint for it.
+    pub(crate) hint: usize,
+}
+
+impl Candidate {
+    /// The stretch without sample before it, from `at` on, if it is long enough to look for a run in.
+    pub(crate) fn gap_from(&self, at: usize) -> Option<std::ops::Range<usize>> {
+        let gap = self.gap.max(at)..self.at;
+        (gap.len() >= GAP_BYTES).then_some(gap)
+    }
+}
+
 /// The samples of the input up to a position.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     positions: Vec<u32>,
     samples: Vec<Sample>,
-    /// The first sample that was not passed.
+    candidates: Vec<Candidate>,
+    /// The first candidate that was not passed.
     next: usize,
+    /// The first candidate whose place was not asked for.
+    approached: usize,
+    /// The log's hint for the last that was.
+    hint: usize,
     /// The samples before this position are known.
     end: usize,
     /// Up to where the input was judged, and whether that is noise.
@@ -40,7 +72,8 @@ impl Ahead {
     /// Forgets everything: another input begins.
     pub(crate) fn clear(&mut self) {
         self.samples.clear();
-        (self.next, self.end) = (0, 0);
+        self.candidates.clear();
+        (self.next, self.approached, self.end) = (0, 0, 0);
         self.judged = (0, false);
     }
 
@@ -64,17 +97,14 @@ impl Ahead {
         self.end
     }
 
-    /// Finds the samples of a block of `input` that begins at `at` and does not go beyond `end`, and what the index knows of them;
-    /// `near` is the end of the log.
-    pub(crate) fn look_up(
+    /// Finds the samples of a block of `input` that begins at `at` and does not go beyond `end`; asks for what the index knows of them.
+    fn sample(
         &mut self,
         sampler: Sampler,
         index: &Index,
         input: &[u8],
-        range: (usize, usize),
-        near: u64,
+        (at, end_max): (usize, usize),
     ) {
-        let (at, end_max) = range;
         self.judge(input, at);
         let is_noise = self.is_noise();
         let block_bytes = if is_noise {
@@ -85,7 +115,8 @@ impl Ahead {
         let end = end_max.min(at + block_bytes);
         self.positions.clear();
         self.samples.clear();
-        (self.next, self.end) = (0, end);
+        self.candidates.clear();
+        (self.next, self.approached, self.end) = (0, 0, end);
         let rest = input.get(at..).unwrap_or_default();
         match is_noise {
             true => sampler.few_samples(rest, end - at, &mut self.positions),
@@ -97,6 +128,7 @@ impl Ahead {
                 break;
             };
             let fingerprint = index.fingerprint(window);
+            index.prefetch(fingerprint);
             self.samples.push(Sample {
                 at,
                 fingerprint,
@@ -104,23 +136,106 @@ impl Ahead {
                 found: None,
             });
         }
-        // A loop of its own: so many of these are under way at once as the processor can see ahead.
-        for sample in &self.samples {
-            index.prefetch(sample.fingerprint);
+    }
+
+    /// Finds the samples of a block and puts them into the index: the byte at `range.0` is the next of the log. Of what the index knew
+    /// come the candidates.
+    pub(crate) fn exchange(
+        &mut self,
+        sampler: Sampler,
+        index: &mut Index,
+        log: &Log,
+        input: &[u8],
+        range: (usize, usize),
+    ) {
+        self.sample(sampler, index, input, range);
+        let (near, start) = (log.end(), range.0);
+        let gap_bytes = if self.is_noise() {
+            usize::MAX
+        } else {
+            GAP_BYTES
+        };
+        let mut last = start;
+        for nth in 0..self.samples.len() {
+            let Some((sample, before)) = self
+                .samples
+                .get_mut(..=nth)
+                .and_then(<[Sample]>::split_last_mut)
+            else {
+                break;
+            };
+            let position = near + (sample.at - start) as u64;
+            sample.found = index.exchange(sample.fingerprint, position);
+            // What is in the same block is not in the log yet.
+            if let Some(ahead) = sample.found.and_then(|found| found.checked_sub(near)) {
+                let twin = before
+                    .iter()
+                    .rev()
+                    .find(|twin| (twin.at - start) as u64 == ahead);
+                sample.found = twin.and_then(|twin| twin.found);
+            }
+            let is_gap = sample.at - last >= gap_bytes;
+            if sample.found.is_some() || is_gap {
+                self.candidates.push(Candidate {
+                    at: sample.at,
+                    gap: if is_gap { last } else { sample.at },
+                    found: sample.found,
+                    hint: NOWHERE,
+                });
+            }
+            last = sample.at;
         }
+        if self.end - last >= gap_bytes {
+            self.candidates.push(Candidate {
+                at: self.end,
+                gap: last,
+                found: None,
+                hint: NOWHERE,
+            });
+        }
+    }
+
+    /// Finds the samples of a block, and what the index knows of them; `near` is the end of the log.
+    pub(crate) fn look_up(
+        &mut self,
+        sampler: Sampler,
+        index: &Index,
+        input: &[u8],
+        range: (usize, usize),
+        near: u64,
+    ) {
+        self.sample(sampler, index, input, range);
         for sample in &mut self.samples {
             sample.found = index.find(sample.fingerprint, near);
         }
     }
 
-    /// The next sample that is not before `at`; it is passed.
-    pub(crate) fn next_from(&mut self, at: usize) -> Option<Sample> {
-        loop {
-            let sample = *self.samples.get(self.next)?;
+    /// The samples of the block.
+    pub(crate) fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// The next candidate that is not before `at`; it is passed. Asks for what the next ones will be compared with.
+    pub(crate) fn next_from(&mut self, at: usize, log: &Log) -> Option<Candidate> {
+        while self.candidates.get(self.next)?.at < at {
             self.next += 1;
-            if sample.at >= at {
-                return Some(sample);
-            }
         }
+        self.approached = self.approached.max(self.next);
+        let near = self
+            .candidates
+            .get_mut(self.approached..)
+            .unwrap_or_default();
+        for candidate in near
+            .iter_mut()
+            .take(self.next + APPROACHED - self.approached)
+        {
+            if let Some(found) = candidate.found {
+                self.hint = log.approach(found, self.hint);
+                candidate.hint = self.hint;
+            }
+            self.approached += 1;
+        }
+        self.next += 1;
+        self.candidates.get(self.next - 1).copied()
     }
 }

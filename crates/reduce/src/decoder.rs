@@ -5,6 +5,7 @@
 use twox_hash::xxhash3_128;
 
 use crate::codec::Decompressor;
+use crate::copy::append;
 use crate::error::FrameError;
 use crate::extents::Place;
 use crate::frame::{LogPlace, View};
@@ -261,7 +262,7 @@ impl Decoder {
         let mut hint = NOWHERE;
         while let Some(token) = reader.next() {
             let token = token?;
-            output.extend_from_slice(take(&mut literals, token.literals)?);
+            append(output, take(&mut literals, token.literals)?);
             let made = output.len() - start;
             let room = view.length.checked_sub(made).ok_or(FrameError::Length)? as u64;
             match token.known {
@@ -272,7 +273,7 @@ impl Decoder {
                 }
             }
         }
-        output.extend_from_slice(literals);
+        append(output, literals);
         if output.len() - start != view.length {
             return Err(FrameError::Length.into());
         }
@@ -308,7 +309,7 @@ impl Decoder {
                     let known = known
                         .get(..known.len().min(rest as usize))
                         .unwrap_or_default();
-                    output.extend_from_slice(known);
+                    append(output, known);
                     known.len() as u64
                 }
                 Found::Run(byte, so_often) => {

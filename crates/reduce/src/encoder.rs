@@ -4,17 +4,20 @@
 //! processor waits for the index once and not thirty times; what the index knows is compared with the log and extended in both
 //! directions as far as the bytes agree. Where a match ends the next one is expected right behind the difference, which is what an edit in place looks like.
 
+mod matching;
 mod recall;
 
 use std::collections::VecDeque;
 
 use twox_hash::xxhash3_128;
 
-use crate::ahead::{Ahead, BLOCK_BYTES, NOISE_BLOCK_BYTES, Sample};
-use crate::extend::{common_prefix, common_suffix, run_back_of, run_of};
+use self::matching::Match;
+use crate::ahead::{Ahead, BLOCK_BYTES, NOISE_BLOCK_BYTES};
+use crate::copy::append;
+use crate::extend::run_of;
 use crate::frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain};
 use crate::index::{Index, WINDOW_BYTES};
-use crate::log::{Found, Log, NOWHERE, SEGMENT_BYTES};
+use crate::log::{Log, SEGMENT_BYTES};
 use crate::reach::Reach;
 use crate::run::find_run;
 use crate::sampler::Sampler;
@@ -23,14 +26,10 @@ use crate::settings::Settings;
 use crate::stats::EncoderStats;
 use crate::token::{Known, Token, Writer};
 
-/// A stretch without sample that is long enough to look for a run in.
-const GAP_BYTES: usize = 512;
 /// Tokens after which a frame ends.
 const TOKEN_BYTES_MAX: usize = 64 << 10;
 /// Payload buffers that are kept for the next frames.
 const ROOMS_MAX: usize = 16;
-/// A match the index found is worth a token from this length on, unless it goes on from another.
-const MATCH_BYTES_MIN: usize = 64;
 /// A shorter match is kept again. Otherwise the log would be in shreds, and reading a shred takes as long as comparing half a
 /// kilobyte.
 const AGAIN_BYTES_MAX: u64 = 512;
@@ -247,7 +246,7 @@ impl Encoder {
         while at < bytes.len() {
             let range = (at, bytes.len());
             ahead.look_up(self.sampler, &self.index, bytes, range, near);
-            while let Some(sample) = ahead.next_from(at) {
+            for sample in ahead.samples() {
                 let position = position + sample.at as u64;
                 // What passed since is newer.
                 if sample.found.is_none_or(|found| found < position) {
@@ -331,6 +330,9 @@ impl Encoder {
         } else {
             WINDOW_BYTES
         };
+        if self.is_over(source, hint, slice(input, at, end), min) {
+            return at;
+        }
         let here = self.match_at(open.flow, source, hint, slice(input, at, end));
         if here.forward >= min {
             return self.take_match(open, input, at, at, here);
@@ -348,9 +350,7 @@ impl Encoder {
     /// Looks for what is known in the next block; returns how far it got.
     fn encode_block(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> usize {
         if at >= self.ahead.end() {
-            let near = self.log.end();
-            self.ahead
-                .look_up(self.sampler, &self.index, input, (at, end), near);
+            self.look_ahead(input, (at, end));
         }
         self.walk(open, input, at, end).unwrap_or_else(|| {
             let block_end = self.ahead.end().min(end);
@@ -359,112 +359,44 @@ impl Encoder {
         })
     }
 
-    /// Goes through a block's samples; at the first match returns where it ends.
-    fn walk(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> Option<usize> {
-        let gap_bytes = if self.ahead.is_noise() {
-            usize::MAX
-        } else {
-            GAP_BYTES
+    /// Finds the samples of the next block and remembers them: whether they are sent as literals or by reference, their positions are
+    /// certain.
+    fn look_ahead(&mut self, input: &[u8], range: (usize, usize)) {
+        self.ahead
+            .exchange(self.sampler, &mut self.index, &self.log, input, range);
+        let Some(anchors) = &mut self.anchors else {
+            return;
         };
-        let mut last = at;
-        while let Some(sample) = self.ahead.next_from(at) {
-            if sample.at - last >= gap_bytes
-                && let Some(done) = self.take_run(open, input, at, last..sample.at, end)
+        for sample in self
+            .ahead
+            .samples()
+            .iter()
+            .filter(|sample| sample.is_anchor)
+        {
+            anchors.insert(
+                sample.fingerprint,
+                self.log.end() + (sample.at - range.0) as u64,
+            );
+        }
+    }
+
+    /// Goes through a block's candidates; at the first match returns where it ends.
+    fn walk(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> Option<usize> {
+        while let Some(candidate) = self.ahead.next_from(at, &self.log) {
+            if let Some(gap) = candidate.gap_from(at)
+                && let Some(done) = self.take_run(open, input, at, gap, end)
             {
                 return Some(done);
             }
-            last = sample.at;
-            let found = sample.found.and_then(|source| {
-                self.confirm(open.flow, source, slice(input, at, end), sample.at - at)
+            let found = candidate.found.and_then(|source| {
+                let source = (source, candidate.hint);
+                self.confirm(open.flow, source, slice(input, at, end), candidate.at - at)
             });
-            let position = self.log.end() + (sample.at - at) as u64;
-            self.insert(&sample, position);
             if let Some(found) = found {
-                return Some(self.take_match(open, input, at, sample.at, found));
+                return Some(self.take_match(open, input, at, candidate.at, found));
             }
         }
-        let block_end = self.ahead.end().min(end);
-        if block_end - last >= gap_bytes {
-            self.take_run(open, input, at, last..block_end, end)
-        } else {
-            None
-        }
-    }
-
-    fn insert(&mut self, sample: &Sample, position: u64) {
-        self.index.insert(sample.fingerprint, position);
-        if let Some(anchors) = self.anchors.as_mut().filter(|_| sample.is_anchor) {
-            anchors.insert(sample.fingerprint, position);
-        }
-    }
-
-    /// Compares what the index found for `offset` bytes into `input`; `None` if it is not worth a token.
-    fn confirm(&mut self, flow: u64, source: u64, input: &[u8], offset: usize) -> Option<Match> {
-        let (before, after) = input.split_at_checked(offset)?;
-        let found = self.match_at(flow, source, NOWHERE, after);
-        let is_enough = found.forward >= MATCH_BYTES_MIN
-            || found.forward >= WINDOW_BYTES
-                && found.forward + self.extend_back(flow, source, found.hint, before)
-                    >= MATCH_BYTES_MIN;
-        self.stats.false_finds += u64::from(!is_enough);
-        is_enough.then_some(Match {
-            by_index: true,
-            ..found
-        })
-    }
-
-    /// How many of `bytes` are at `source`, as far as `flow` may refer to it.
-    fn match_at(&self, flow: u64, source: u64, hint: usize, bytes: &[u8]) -> Match {
-        let reach = self.reach.end_from(source, flow, self.log.end());
-        let max = bytes.len().min(reach.saturating_sub(source) as usize);
-        let bytes = slice(bytes, 0, max);
-        let (mut done, mut last, mut first) = (0, hint, None);
-        while done < max {
-            let rest = slice(bytes, done, max);
-            let (found, nth) = self.log.read(source + done as u64, last);
-            last = nth;
-            first = first.or(Some(nth));
-            let (same, whole) = match found {
-                Found::Bytes(known) => (common_prefix(known, rest), known.len().min(rest.len())),
-                Found::Run(byte, so_often) => {
-                    let whole = rest.len().min(so_often as usize);
-                    (run_of(byte, slice(rest, 0, whole)), whole)
-                }
-                Found::Away(_) | Found::Missing => (0, 1),
-            };
-            done += same;
-            if same < whole {
-                break;
-            }
-        }
-        Match {
-            source,
-            hint: first.unwrap_or(hint),
-            forward: done,
-            by_index: false,
-        }
-    }
-
-    /// How many of the last `bytes` are before `source`.
-    fn extend_back(&self, flow: u64, source: u64, hint: usize, bytes: &[u8]) -> usize {
-        let mut done = 0;
-        while done < bytes.len() {
-            let rest = slice(bytes, 0, bytes.len() - done);
-            let end = source - done as u64;
-            let (same, whole) = match self.log.read_back(end, hint, rest.len()) {
-                Found::Bytes(known) => (common_suffix(known, rest), known.len()),
-                Found::Run(byte, so_often) => {
-                    let tail = slice(rest, rest.len() - so_often as usize, rest.len());
-                    (run_back_of(byte, tail), tail.len())
-                }
-                Found::Away(_) | Found::Missing => (0, 1),
-            };
-            done += same;
-            if same < whole {
-                break;
-            }
-        }
-        self.reach.clip_back(source, done, flow)
+        None
     }
 
     /// Literals up to `start`, then the match that begins there, lengthened to the front as far as it goes.
@@ -551,7 +483,7 @@ impl Encoder {
 
     fn literals(&mut self, open: &mut Open, bytes: &[u8]) {
         self.log.append(bytes);
-        open.literals.extend_from_slice(bytes);
+        append(&mut open.literals, bytes);
         open.run += bytes.len();
         // A match that ended long ago says nothing any more.
         self.expected = self
@@ -560,15 +492,6 @@ impl Encoder {
             .map(|(source, hint)| (source + bytes.len() as u64, hint));
         self.going_on = self.going_on.filter(|_| bytes.is_empty());
     }
-}
-
-/// Something known, found at a position of the input.
-struct Match {
-    source: u64,
-    /// The log's hint for the source.
-    hint: usize,
-    forward: usize,
-    by_index: bool,
 }
 
 /// Where the bytes of a match are kept.

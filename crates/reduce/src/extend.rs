@@ -17,29 +17,42 @@ pub(crate) fn common_prefix(left: &[u8], right: &[u8]) -> usize {
         left.get(..max).unwrap_or_default(),
         right.get(..max).unwrap_or_default(),
     );
-    let mut done = same_blocks::<BLOCK>(left, right);
-    done += same_blocks::<LINE>(
-        left.get(done..).unwrap_or_default(),
-        right.get(done..).unwrap_or_default(),
-    );
-    let (left, right) = (
-        left.get(done..).unwrap_or_default(),
-        right.get(done..).unwrap_or_default(),
-    );
-    for (a, b) in left.chunks_exact(STEP).zip(right.chunks_exact(STEP)) {
+    // Most often it is short.
+    let mut done = same_words(left, right, LINE);
+    if done < LINE.min(max / STEP * STEP) {
+        return done;
+    }
+    done += same_blocks::<BLOCK>(from(left, done), from(right, done));
+    done += same_blocks::<LINE>(from(left, done), from(right, done));
+    let words = same_words(from(left, done), from(right, done), usize::MAX);
+    if words < (max - done) / STEP * STEP {
+        return done + words;
+    }
+    done += words;
+    let (left, right) = (from(left, done), from(right, done));
+    done + left.iter().zip(right).take_while(|(a, b)| a == b).count()
+}
+
+fn from(bytes: &[u8], start: usize) -> &[u8] {
+    bytes.get(start..).unwrap_or_default()
+}
+
+/// Bytes that agree from the front of so many, looked at in words; of what is behind the last whole word none.
+fn same_words(left: &[u8], right: &[u8], max: usize) -> usize {
+    let mut done = 0;
+    let pairs = left
+        .as_chunks::<STEP>()
+        .0
+        .iter()
+        .zip(right.as_chunks::<STEP>().0);
+    for (a, b) in pairs.take(max / STEP) {
         let different = word(a) ^ word(b);
         if different != 0 {
             return done + (different.trailing_zeros() / 8) as usize;
         }
         done += STEP;
     }
-    let rest = max % STEP;
-    let tail = |side: &[u8]| side.len() - rest.min(side.len());
-    let (a, b) = (
-        left.get(tail(left)..).unwrap_or_default(),
-        right.get(tail(right)..).unwrap_or_default(),
-    );
-    done + a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    done
 }
 
 /// Bytes that agree from the front, in whole blocks.

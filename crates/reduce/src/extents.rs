@@ -62,8 +62,13 @@ pub(crate) struct Piece {
     pub(crate) nth: usize,
 }
 
+/// The start of one extent in so many is kept apart, so that a search touches few lines of memory.
+const MARK_EVERY: usize = 16;
+
 pub(crate) struct Extents {
     extents: Vec<Extent>,
+    /// Starts of the extents 0, 16, 32, ...
+    marks: Vec<u64>,
     end: u64,
     /// When there are more, the oldest quarter is forgotten.
     extents_max: usize,
@@ -73,6 +78,7 @@ impl Extents {
     pub(crate) fn new(extents_max: usize) -> Self {
         Self {
             extents: Vec::new(),
+            marks: Vec::new(),
             end: 0,
             extents_max: extents_max.max(16),
         }
@@ -129,9 +135,28 @@ impl Extents {
         if let Some(nth) = near.into_iter().find(|&nth| holds(nth)) {
             return Some(nth);
         }
-        self.extents
-            .partition_point(|extent| extent.start <= position)
-            .checked_sub(1)
+        let marks = self.marks.partition_point(|&start| start <= position);
+        let first = marks.checked_sub(1)? * MARK_EVERY;
+        let last = self.extents.len().min(first + MARK_EVERY);
+        let near = self.extents.get(first..last)?;
+        (first + near.partition_point(|extent| extent.start <= position)).checked_sub(1)
+    }
+
+    /// Adds an extent at the end.
+    fn add(&mut self, extent: Extent) {
+        if self.extents.len().is_multiple_of(MARK_EVERY) {
+            self.marks.push(extent.start);
+        }
+        self.extents.push(extent);
+    }
+
+    /// Makes the marks of the extents from `nth` on anew.
+    fn mark_from(&mut self, nth: usize) {
+        let first = nth / MARK_EVERY;
+        self.marks.truncate(first);
+        let starts = self.extents.iter().map(|extent| extent.start);
+        self.marks
+            .extend(starts.skip(first * MARK_EVERY).step_by(MARK_EVERY));
     }
 
     /// Adds a stretch at the end.
@@ -141,7 +166,7 @@ impl Extents {
         }
         if !self.continues(place) {
             self.forget_oldest();
-            self.extents.push(Extent::new(self.end, place));
+            self.add(Extent::new(self.end, place));
         }
         self.end += bytes;
     }
@@ -155,6 +180,7 @@ impl Extents {
     fn forget_oldest(&mut self) {
         if self.extents.len() >= self.extents_max {
             self.extents.drain(..self.extents_max / 4);
+            self.mark_from(0);
         }
     }
 
@@ -163,6 +189,7 @@ impl Extents {
         while self.extents.last().is_some_and(|last| last.start >= end) {
             self.extents.pop();
         }
+        self.marks.truncate(self.extents.len().div_ceil(MARK_EVERY));
         self.end = self.end.min(end);
     }
 
@@ -192,6 +219,7 @@ impl Extents {
             put.push(Extent::new(end, after.place.advanced(1)));
         }
         self.extents.splice(first.nth..=after.nth, put);
+        self.mark_from(first.nth);
     }
 
     /// Puts `pieces` where there is a hole now. Whatever is there and is no hole stays.
@@ -219,6 +247,7 @@ impl Extents {
             put.push(Extent::new(at, Place::Hole));
         }
         self.extents.splice(hole.nth..=hole.nth, put);
+        self.mark_from(hole.nth);
     }
 }
 
@@ -297,6 +326,13 @@ mod tests {
             extents.punch(hole.0, hole.1);
             for (_, place) in model.iter_mut().enumerate().filter(|(at, _)| (hole.0..hole.0 + hole.1).contains(&(*at as u64))) {
                 *place = Place::Hole;
+            }
+            if hole.1 >= 20 && hole.0 + hole.1 <= model.len() as u64 {
+                let pieces: Vec<_> = (0..20).map(|nth| (Place::Run(nth), 1)).collect();
+                extents.fill(hole.0, &pieces);
+                for (place, piece) in model.iter_mut().skip(hole.0 as usize).zip(pieces) {
+                    *place = piece.0;
+                }
             }
             prop_assert_eq!(extents.end(), model.len() as u64);
             for (position, place) in model.iter().enumerate() {

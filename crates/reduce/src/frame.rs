@@ -3,6 +3,7 @@
 use twox_hash::xxhash3_128;
 
 use crate::codec::{Codec, Compressor};
+use crate::copy::append;
 use crate::error::FrameError;
 use crate::varint;
 
@@ -91,7 +92,7 @@ impl Plain {
         }
         varint::put(bytes, payload.len() as u64);
         bytes.extend_from_slice(&self.hash.to_le_bytes());
-        bytes.extend_from_slice(payload);
+        append(bytes, payload);
     }
 }
 

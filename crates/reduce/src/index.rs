@@ -89,6 +89,22 @@ impl Index {
         bucket[0] = fingerprint & !POSITION_MASK | position & POSITION_MASK;
     }
 
+    /// Remembers that the content with this fingerprint is at `position`, and says where it may have been before.
+    #[inline]
+    pub(crate) fn exchange(&mut self, fingerprint: u64, position: u64) -> Option<u64> {
+        let range = self.range(fingerprint);
+        let bucket = self.words.get_mut(range)?.first_chunk_mut::<ENTRIES>()?;
+        let nth = first_of(bucket, fingerprint);
+        let entry = nth.and_then(|nth| bucket.get(nth).copied());
+        match nth {
+            Some(nth) => bucket.copy_within(0..nth, 1),
+            None => bucket.copy_within(0..ENTRIES - 1, 1),
+        }
+        bucket[0] = fingerprint & !POSITION_MASK | position & POSITION_MASK;
+        let back = position.wrapping_sub(entry?) & POSITION_MASK;
+        position.checked_sub(back)
+    }
+
     /// Asks for the bucket of a fingerprint.
     pub(crate) fn prefetch(&self, fingerprint: u64) {
         if let Some(word) = self.words.get(self.range(fingerprint).start) {
@@ -136,6 +152,18 @@ mod tests {
         index.insert(fingerprint, 70);
         assert_eq!(index.find(fingerprint, 100), Some(70));
         assert_eq!(index.find(fingerprint ^ 1 << 63, 100), None, "another tag");
+    }
+
+    #[test]
+    fn an_exchange_is_a_look_up_and_an_insertion() {
+        let (mut index, mut model) = (index(), index());
+        for nth in 0..2000u64 {
+            let fingerprint = index.fingerprint(&[(nth * nth % 97) as u8; WINDOW_BYTES]);
+            let known = model.find(fingerprint, nth);
+            model.insert(fingerprint, nth);
+            assert_eq!(index.exchange(fingerprint, nth), known, "{nth}");
+        }
+        assert!(index.words[index.skip..].starts_with(&model.words[model.skip..][..4096 / 8]));
     }
 
     #[test]

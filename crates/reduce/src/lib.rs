@@ -34,6 +34,7 @@
 
 mod ahead;
 mod codec;
+mod copy;
 mod decoder;
 mod encoder;
 mod error;

@@ -9,7 +9,9 @@ mod away;
 
 use std::collections::VecDeque;
 
+use crate::copy::copy;
 use crate::extents::{Extents, Place};
+use crate::prefetch::prefetch;
 use crate::segments::{BlockLengths, Written};
 use crate::settings::{Advise, Memory};
 
@@ -19,6 +21,8 @@ pub use self::away::ReadAt;
 pub const SEGMENT_BYTES: usize = 1 << SEGMENT_BITS;
 const SEGMENT_BITS: u32 = 20;
 
+/// What the processor fetches at once.
+const LINE_BYTES: usize = 64;
 /// A hint that says nothing.
 pub(crate) const NOWHERE: usize = usize::MAX - 1;
 
@@ -146,6 +150,44 @@ impl Log {
             .get(start..start + bytes as usize)
             .filter(|known| !known.is_empty())
             .map_or(Found::Missing, Found::Bytes)
+    }
+
+    /// What is at hand before `position` and from there on, as far as it is in one piece with it.
+    pub(crate) fn around(&self, position: u64, hint: usize) -> Option<(&[u8], &[u8])> {
+        let (piece, start) = self.extents.piece_around(position, hint)?;
+        let Place::Kept(address) = piece.place else {
+            return None;
+        };
+        let segment = self.segment(address >> SEGMENT_BITS)?;
+        let offset = address as usize % SEGMENT_BYTES;
+        let (from, to) = segment.around(offset);
+        let before = (position - start).min(offset.checked_sub(from)? as u64) as usize;
+        let after = piece.bytes.min(to.checked_sub(offset)? as u64) as usize;
+        let at = segment.slot? as usize * SEGMENT_BYTES + offset;
+        Some((
+            self.memory.get(at - before..at)?,
+            self.memory.get(at..at + after)?,
+        ))
+    }
+
+    /// Asks for the bytes around `position` before they are compared; the hint for reading them.
+    pub(crate) fn approach(&self, position: u64, hint: usize) -> usize {
+        let Some(piece) = self.extents.piece(position, hint) else {
+            return NOWHERE;
+        };
+        if let Place::Kept(address) = piece.place
+            && let Some(slot) = self
+                .segment(address >> SEGMENT_BITS)
+                .and_then(|segment| segment.slot)
+        {
+            let start = slot as usize * SEGMENT_BYTES + address as usize % SEGMENT_BYTES;
+            for at in [start, start + LINE_BYTES] {
+                if let Some(byte) = self.memory.get(at) {
+                    prefetch(byte);
+                }
+            }
+        }
+        piece.nth
     }
 
     /// The bytes just before `position`, as far as they are in one piece and at hand, at most `bytes_max`.
@@ -404,7 +446,7 @@ impl Log {
         let written = Written::of(lengths);
         let start = slot * SEGMENT_BYTES;
         if let Some(room) = self.memory.get_mut(start..start + SEGMENT_BYTES) {
-            room.copy_from_slice(bytes);
+            copy(room, bytes);
         }
         for &(from, to) in written.ranges() {
             let address = (number << SEGMENT_BITS) + u64::from(from);
@@ -462,7 +504,7 @@ impl Log {
         let Some(room) = self.memory.get_mut(start..start + bytes.len()) else {
             return false;
         };
-        room.copy_from_slice(bytes);
+        copy(room, bytes);
         self.note(number);
         self.note_written(number, address as usize % SEGMENT_BYTES, bytes.len());
         true

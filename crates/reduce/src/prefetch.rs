@@ -1,9 +1,9 @@
 //! Asks the processor for a cache line early. A hint: without it everything is the same, only slower.
 #![allow(unsafe_code)]
 
-/// Starts to load the cache line of `word`.
+/// Starts to load the cache line where `word` begins.
 #[inline]
-pub(crate) fn prefetch(word: &u64) {
+pub(crate) fn prefetch<Word>(word: &Word) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

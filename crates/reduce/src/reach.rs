@@ -39,8 +39,16 @@ impl Reach {
         }
     }
 
+    /// Whether nothing of another flow is under way, as when there is one flow at a time.
+    fn is_only(&self, flow: u64) -> bool {
+        self.sent.len() <= 1 && self.sent.front().is_none_or(|sent| sent.flow == flow)
+    }
+
     /// Up to where `flow` may refer from `position` on; `end` is the end of the log, and what was not sent yet is of this flow.
     pub(crate) fn end_from(&self, position: u64, flow: u64, end: u64) -> u64 {
+        if self.is_only(flow) {
+            return end;
+        }
         let after = self.sent.partition_point(|sent| sent.end <= position);
         let foreign = self.sent.iter().skip(after).find(|sent| sent.flow != flow);
         let Some(foreign) = foreign else {
@@ -52,6 +60,9 @@ impl Reach {
 
     /// Of `bytes` before `position`, how many `flow` may refer to.
     pub(crate) fn clip_back(&self, position: u64, bytes: usize, flow: u64) -> usize {
+        if self.is_only(flow) {
+            return bytes;
+        }
         let start = position - bytes as u64;
         let until = self.sent.partition_point(|sent| sent.start < position);
         let foreign = self

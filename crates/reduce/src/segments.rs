@@ -3,6 +3,7 @@
 //! A segment is looked at in blocks of 64 KiB. Of each block it counts how many bytes are there from its beginning on, without a
 //! gap: frames of different flows arrive in any order, and some never do.
 
+use crate::copy::append;
 use crate::log::{Log, SEGMENT_BYTES};
 
 /// Bytes of a block.
@@ -117,7 +118,7 @@ impl Segments<'_> {
     pub fn copy(&self, number: u64, into: &mut Vec<u8>) -> Option<BlockLengths> {
         let (bytes, written) = self.0.segment_bytes(number)?;
         into.clear();
-        into.extend_from_slice(bytes);
+        append(into, bytes);
         Some(written.lengths())
     }
 }

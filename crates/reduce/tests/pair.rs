@@ -69,6 +69,16 @@ fn second_pass_costs_little() {
     assert!(again < 300, "{again}");
 }
 
+#[test]
+fn what_comes_twice_in_one_block_is_found_both_times() {
+    let mut pair = Pair::new();
+    let (known, new) = (noise(5, 600), noise(6, 200));
+    pair.send(1, &known, 65536, Codec::Null);
+    let twice = [&known[..], &new, &known].concat();
+    let wire = pair.send(2, &twice, 65536, Codec::Null);
+    assert!(wire < new.len() + 100, "{wire}");
+}
+
 proptest! {
     #[test]
     fn anything_comes_back(parts in proptest::collection::vec((0u64..3, 0usize..40_000, 1usize..9000, 1usize..50_000, 0u8..5), 1..40)) {

@@ -1,6 +1,7 @@
 //! Segments that are not at hand: where they are needed, and how they come back.
 
 use super::{Found, Log, NOWHERE, SEGMENT_BITS, SEGMENT_BYTES, Segment};
+use crate::copy::copy;
 use crate::extents::{Piece, Place};
 use crate::segments::{BlockLengths, Written};
 
@@ -208,7 +209,7 @@ impl Log {
         }
         let start = slot as usize * SEGMENT_BYTES;
         if let Some(room) = self.memory.get_mut(start..start + SEGMENT_BYTES) {
-            room.copy_from_slice(bytes);
+            copy(room, bytes);
         }
         if number < self.reserved {
             for &(from, to) in written.ranges() {
