@@ -22,6 +22,8 @@ use super::socket_state::path_mtu_bytes;
 const USUAL_BYTES: [u32; 12] = [
     9000, 1500, 1492, 1480, 1476, 1460, 1420, 1400, 1350, 1280, 1006, 576,
 ];
+/// Longer packets are not tried: loopback's and InfiniBand's.
+const TRIED_BYTES_MAX: u32 = 9000;
 /// Best effort, AF11, EF, and ECN's three marks (RFC 2474, RFC 3168).
 const MARKS: [u8; 6] = [0x00, 0x28, 0xb8, 0x02, 0x01, 0x03];
 /// Each datagram is tried so often: single losses are no finding.
@@ -58,8 +60,8 @@ pub struct PathFacts {
 impl PathFacts {
     /// Whether packets that leave the hosts vanish without a word.
     pub fn is_black_hole(&self) -> bool {
-        let interface = self.interface_mtu_bytes.unwrap_or(0);
-        let is_short = |mtu: Option<u32>| mtu.is_some_and(|mtu| mtu < interface);
+        let tried = self.interface_mtu_bytes.unwrap_or(0).min(TRIED_BYTES_MAX);
+        let is_short = |mtu: Option<u32>| mtu.is_some_and(|mtu| mtu < tried);
         !self.told_too_long && (is_short(self.up_mtu_bytes) || is_short(self.down_mtu_bytes))
     }
 
@@ -123,7 +125,10 @@ impl Checker {
         long: Long,
         facts: &mut PathFacts,
     ) -> Result<Option<u32>, ProbeError> {
-        let most = facts.interface_mtu_bytes.unwrap_or(1500).min(9_000);
+        let most = facts
+            .interface_mtu_bytes
+            .unwrap_or(1500)
+            .min(TRIED_BYTES_MAX);
         let mut sizes: BTreeSet<u32> = USUAL_BYTES
             .into_iter()
             .filter(|size| *size < most)
@@ -290,5 +295,11 @@ mod tests {
         assert!(facts(1400, false).is_black_hole());
         assert!(!facts(1400, true).is_black_hole());
         assert_eq!(facts(1400, false).mtu_bytes(), Some(1400));
+        // Loopback: what is longer than the longest that is tried is not missed.
+        let mut long = facts(9000, false);
+        (long.interface_mtu_bytes, long.down_mtu_bytes) = (Some(65_535), Some(9000));
+        assert!(!long.is_black_hole());
+        long.down_mtu_bytes = Some(8000);
+        assert!(long.is_black_hole());
     }
 }
