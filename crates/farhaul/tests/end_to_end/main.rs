@@ -28,6 +28,7 @@ mod refusal;
 mod smb;
 mod smb1;
 mod smb_folders;
+mod smb_files;
 mod smb_writes;
 mod start_up;
 mod strangers;

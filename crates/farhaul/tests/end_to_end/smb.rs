@@ -67,7 +67,7 @@ impl Site {
     }
 
     /// A client that waits for every block, when it has more than so many bytes.
-    fn half_read(&self, name: &str, bytes: usize) -> Child {
+    pub fn half_read(&self, name: &str, bytes: usize) -> Child {
         let child = self.smbget(name).stdin(Stdio::null()).spawn().unwrap();
         until("a part of the file", || self.fetched(name).len() > bytes);
         child

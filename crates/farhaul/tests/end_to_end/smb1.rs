@@ -19,7 +19,7 @@ use crate::smb_writes::{
 const SERVER: &str = "[global]\nserver min protocol = NT1";
 const CLIENT: &str = "client min protocol = NT1\nclient max protocol = NT1\n";
 
-fn old_site(link: &str, test: &str, config: &str) -> Site {
+pub fn old_site(link: &str, test: &str, config: &str) -> Site {
     old_site_with(link, test, config, "")
 }
 

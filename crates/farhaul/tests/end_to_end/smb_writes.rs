@@ -19,7 +19,7 @@ use crate::smb::{FILE_BYTES, LINK, RESUME, SLOW, Site, done, remote};
 use crate::world::until;
 
 /// The client is to write in blocks.
-const BLOCKS: &str = "[global]\nsmb2 max write = 65536\n";
+pub const BLOCKS: &str = "[global]\nsmb2 max write = 65536\n";
 
 /// Slow enough to start another client in the middle of a file, on a busy machine, too.
 pub const SLOWER: &str = "rate 3mbit delay 50ms queue 200ms";
@@ -39,7 +39,7 @@ impl Site {
     }
 
     /// In the middle of that.
-    fn begun(&self, name: &str, bytes: &[u8]) -> Child {
+    pub fn begun(&self, name: &str, bytes: &[u8]) -> Child {
         let child = self.putting(name, bytes).spawn().unwrap();
         let there = self.folders.offered.join(name);
         let size = || fs::metadata(&there).map_or(0, |file| file.len());
@@ -149,7 +149,7 @@ fn a_full_disk_reaches_the_client() {
 }
 
 /// What is at the server after a client was told of an error: some of the file, and nothing else.
-fn assert_part(site: &Site, name: &str, bytes: &[u8]) {
+pub fn assert_part(site: &Site, name: &str, bytes: &[u8]) {
     let there = site.offered(name);
     assert!(there.len() <= bytes.len());
     // What was written before what lies in front of it.

@@ -1,0 +1,132 @@
+//! Files that are unlike others, and clients that end unlike others, at a real file server over a long link.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use farhaul_lab::Side;
+
+use crate::apps::content;
+use crate::smb::{BLOCK_BYTES, FILE_BYTES, LINK, SLOW, Site, done};
+use crate::smb_writes::{BLOCKS, SLOWER, assert_part};
+use crate::smb1::old_site;
+use crate::world::until;
+
+/// 32 bits of offset.
+const FOUR_GB: u64 = 1 << 32;
+/// Of a file: nothing, but for what lies around there.
+const AROUND_BYTES: u64 = 1_000_000;
+
+/// A file that is only there around 4 GiB.
+fn sparse(path: &Path, bytes: &[u8]) {
+    let mut file = File::create(path).unwrap();
+    file.seek(SeekFrom::Start(FOUR_GB - AROUND_BYTES)).unwrap();
+    file.write_all(bytes).unwrap();
+}
+
+/// What has been copied of it: nothing but a hole.
+fn half(path: &Path) {
+    let file = File::create(path).unwrap();
+    file.set_len(FOUR_GB - AROUND_BYTES).unwrap();
+}
+
+fn around(path: &Path) -> Vec<u8> {
+    let mut file = File::open(path).unwrap();
+    file.seek(SeekFrom::Start(FOUR_GB - AROUND_BYTES)).unwrap();
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Files that were copied up to there are copied on, in both directions.
+fn copy_beyond_four_gigabytes(site: &Site, bytes: &[u8]) {
+    let (offered, fetched) = (&site.folders.offered, &site.folders.fetched);
+    sparse(&offered.join("down.bin"), bytes);
+    half(&fetched.join("down.bin"));
+    let script = "reget down.bin {fetched}/down.bin";
+    done(&mut site.smbclient("client", &["-N", "-c", script]));
+    assert!(
+        around(&fetched.join("down.bin")) == bytes,
+        "not what is there"
+    );
+    assert!(site.counted(Side::B, "ahead_bytes") > 0);
+
+    sparse(&fetched.join("up.bin"), bytes);
+    half(&offered.join("up.bin"));
+    let script = "reput {fetched}/up.bin up.bin";
+    done(&mut site.smbclient("client", &["-N", "-c", script]));
+    assert!(around(&offered.join("up.bin")) == bytes, "not what was put");
+    assert!(site.counted(Side::A, "writes_answered") > 0);
+    assert_eq!(site.counted(Side::B, "writes_failed"), 0);
+}
+
+#[test]
+fn sparse_files_are_copied_beyond_four_gigabytes() {
+    let bytes = content(41, 2 * AROUND_BYTES as usize);
+    copy_beyond_four_gigabytes(&Site::with(LINK, "smblarge", "", BLOCKS), &bytes);
+    copy_beyond_four_gigabytes(&old_site(LINK, "smbonelarge", ""), &bytes);
+}
+
+/// Names of every script, and a file that another client wants to call something else while it is read.
+fn name(site: &Site, bytes: &[u8]) {
+    let (folder, file) = ("Größe Ж", "日本語 € 😀.bin");
+    fs::write(site.folders.fetched.join("to-send"), bytes).unwrap();
+    let script = format!(
+        "mkdir \"{folder}\"; cd \"{folder}\"; put {{fetched}}/to-send \"{file}\"; get \"{file}\" {{fetched}}/back.bin"
+    );
+    done(&mut site.smbclient("client", &["-N", "-c", &script]));
+    assert!(site.fetched("back.bin") == bytes, "not what was put");
+    assert!(
+        site.offered(&format!("{folder}/{file}")) == bytes,
+        "not there"
+    );
+
+    site.offer("a.bin", bytes);
+    let mut reading = site.half_read("a.bin", 3 * BLOCK_BYTES);
+    let start = Instant::now();
+    let rename = format!("rename a.bin \"{file}\"");
+    let output = site.smbclient("server", &["-N", "-c", &rename]).output();
+    // The server waits 35 s for an oplock that is not given back.
+    assert!(start.elapsed() < Duration::from_secs(20), "it waited");
+    // The reader does not share that, which others are to hear.
+    assert!(!output.unwrap().status.success(), "renamed under a reader");
+    assert!(reading.wait().unwrap().success());
+    assert!(site.fetched("a.bin") == bytes, "not the file");
+    done(&mut site.smbclient("client", &["-N", "-c", &rename]));
+    assert!(site.offered(file) == bytes, "not renamed");
+}
+
+#[test]
+fn files_of_any_name_are_read_ahead_until_they_are_renamed() {
+    let bytes = content(42, FILE_BYTES);
+    name(&Site::up(SLOW, "smbname", ""), &bytes);
+    name(&old_site(SLOW, "smbonename", ""), &bytes);
+}
+
+/// A client dies in the middle of a file's being written: what it was told is there, and nobody has the file open any more.
+fn die_in_mid_write(site: &Site, bytes: &[u8]) {
+    let mut putting = site.begun("new.bin", bytes);
+    putting.kill().unwrap();
+    putting.wait().unwrap();
+    // A name can be taken away only when the file is closed.
+    until("the file to be closed", || {
+        let script = "rename new.bin free.bin";
+        let output = site.smbclient("server", &["-N", "-c", script]).output();
+        output.unwrap().status.success()
+    });
+    assert_part(site, "free.bin", bytes);
+    assert!(site.offered("free.bin").len() > bytes.len() / 8);
+    assert_eq!(site.counted(Side::B, "writes_failed"), 0);
+    assert!(
+        site.get("free.bin") == site.offered("free.bin"),
+        "not the file"
+    );
+}
+
+#[test]
+fn clients_that_die_in_mid_write_leave_no_open_file() {
+    let bytes = content(43, FILE_BYTES);
+    die_in_mid_write(&Site::with(SLOWER, "smbdie", "", BLOCKS), &bytes);
+    die_in_mid_write(&old_site(SLOWER, "smbonedie", ""), &bytes);
+}
