@@ -39,7 +39,6 @@ impl FarSmb {
         if due.is_empty() {
             return;
         }
-        self.opening.handle_wasted();
         for file in due {
             self.take_back(file, out);
             self.reading.end_runs(|id, _| id == file, out, stats);
@@ -55,6 +54,8 @@ impl FarSmb {
             out.message(Message::Forget { file }.encode());
         }
         if let Some(held) = held {
+            // Nobody came in time, or somebody else came first: opening on would cost the next one a round trip, too.
+            self.opening.handle_wasted();
             self.opening.leaving.insert(file, held);
         }
     }
