@@ -56,7 +56,8 @@ impl FlowPlan {
         Self {
             direction,
             payload_bytes,
-            trains: (duration_s * 1e9 / gap_ns).ceil().clamp(1.0, 2e6) as u32,
+            // More than a plan may have is refused, not cut off.
+            trains: (duration_s * 1e9 / gap_ns).ceil().max(1.0) as u32,
             train_datagrams: train as u32,
             gap_ns: gap_ns as u64,
             catch_up_ns: Self::CATCH_UP_ALL_NS,
@@ -99,7 +100,7 @@ impl FlowPlan {
         let datagrams = self.datagrams();
         if datagrams == 0 || datagrams > DATAGRAMS_MAX {
             return Err(format!(
-                "{datagrams} datagrams are not between 1 and {DATAGRAMS_MAX}"
+                "{datagrams} datagrams are not between 1 and {DATAGRAMS_MAX}: make the test shorter, its rate lower or its datagrams longer"
             ));
         }
         match self.duration_ns() {
@@ -327,6 +328,9 @@ mod tests {
         let mut plan = FlowPlan::even(Direction::Up, 1472, 1e9, 1.0);
         plan.trains = u32::MAX;
         assert!(plan.check().is_err());
+        let long = FlowPlan::even(Direction::Up, 1000, 80e6, 300.0);
+        assert_eq!(long.datagrams(), 3_000_000);
+        assert!(long.check().unwrap_err().contains("shorter"));
         plan.trains = 0;
         assert!(plan.check().is_err());
         plan.payload_bytes = 3;
