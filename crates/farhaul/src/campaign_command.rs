@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 use farhaul_lab::probe::campaign::watch::Watch;
-use farhaul_lab::probe::campaign::{self, Campaign, CampaignOptions, Subject, page, text};
-use farhaul_lab::probe::examine::{Single, Target, single};
+use farhaul_lab::probe::campaign::{self, Campaign, CampaignOptions, Subject, Test, page, text};
+use farhaul_lab::probe::datagram_flow::FlowPlan;
+use farhaul_lab::probe::examine::Target;
+use farhaul_lab::probe::iperf3::Iperf3Plan;
 use farhaul_lab::probe::tcp_test::TcpPlan;
 use farhaul_lab::table::Screen;
 
@@ -19,10 +21,15 @@ use crate::probe_command::{Far, Way, bytes, positive};
 const EVERY_S_MAX: f64 = 86_400.0;
 /// Longest run: an hour, as of any test.
 const FOR_S_MAX: f64 = 3600.0;
+/// Of UDP, where nothing else is asked for: as `farhaul probe udp` has it.
+const RATE_MBIT: f64 = 1.0;
+const PAYLOAD_BYTES: u32 = 1400;
 
 const EXAMPLES: &str = "\
 examples: farhaul probe campaign far-end.example --runs 8755 --for 10s --circuit 1000
           farhaul probe campaign far-end.example --runs 300 --every 1m --for 5s --windows 8k,64k,87380,own
+          farhaul probe campaign far-end.example --runs 1440 --every 1m --for 5s --udp --rate 20
+          farhaul probe campaign iperf3.example --runs 100 --for 10s --iperf3 --way down
 Every run's outcome is a line of the file; a campaign that was stopped goes on there with the same command.
 exit codes: those of `farhaul probe`; failed runs are results and change none of them";
 
@@ -48,6 +55,20 @@ pub(crate) struct CampaignCommand {
     /// Streams each way.
     #[arg(long, value_name = "N", default_value_t = 1)]
     streams: u16,
+    /// UDP in place of TCP, at `--rate`.
+    #[arg(long)]
+    udp: bool,
+    /// HOST is an iperf3 server; runs last whole seconds.
+    #[arg(long)]
+    iperf3: bool,
+    /// Payload rate in Mbit/s, with iperf3 of each stream [default: 1 for UDP,
+    /// no limit for TCP with iperf3].
+    #[arg(long, value_name = "MBIT", value_parser = positive)]
+    rate: Option<f64>,
+    /// Payload of a datagram, or with iperf3 of a write, in bytes
+    /// [default: 1400, or iperf3's].
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    payload: Option<u32>,
     /// Windows that runs take in turn, in bytes; `own` is what the hosts do by
     /// themselves.
     #[arg(long, value_name = "BYTES,...", value_delimiter = ',', default_value = "own", value_parser = window)]
@@ -122,13 +143,13 @@ fn bit_per_s(mbit: Option<f64>) -> Option<u64> {
 impl CampaignCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let target = self.far.target()?;
-        let options = self.options(&target);
+        let options = self.options(&target).map_err(Failure::usage)?;
         options.check().map_err(Failure::usage)?;
         let mut watch = Watch::default();
         let is_quiet = self.far.json;
-        let campaign = campaign::run(
+        let campaign = campaign::run_all(
             &options,
-            &mut |plan: &TcpPlan| single(&target, &Single::Tcp(plan.clone())),
+            &mut |test| campaign::measure(&target, test),
             &mut |tally| {
                 if !is_quiet {
                     watch.at(tally);
@@ -139,14 +160,12 @@ impl CampaignCommand {
         show(&campaign, &self.file, self.html, is_quiet)
     }
 
-    fn options(&self, target: &Target) -> CampaignOptions {
-        let mut test = TcpPlan::new(self.way.into(), self.length.as_millis() as u64);
-        test.streams = self.streams;
-        CampaignOptions {
+    fn options(&self, target: &Target) -> Result<CampaignOptions, String> {
+        Ok(CampaignOptions {
             subject: Subject {
                 target: target.host.clone(),
                 port: target.port,
-                test,
+                test: self.test()?,
                 windows_bytes: self.windows.iter().map(|window| window.0).collect(),
             },
             runs: self.runs,
@@ -154,7 +173,56 @@ impl CampaignCommand {
             circuit_bit_per_s: bit_per_s(self.circuit),
             file: self.file.clone(),
             stop: target.stop.clone(),
+        })
+    }
+
+    /// Says what the kind of test asked for does not have.
+    fn test(&self) -> Result<Test, String> {
+        match (self.iperf3, self.udp) {
+            (true, _) => self.iperf3_test().map(Test::Iperf3),
+            (false, true) => self.udp_test().map(Test::Udp),
+            (false, false) => self.tcp_test().map(Test::Tcp),
         }
+    }
+
+    fn tcp_test(&self) -> Result<TcpPlan, String> {
+        if self.rate.is_some() || self.payload.is_some() {
+            return Err("TCP sends as fast as it can: `--rate` and `--payload` are for `--udp` and `--iperf3`".to_owned());
+        }
+        let mut plan = TcpPlan::new(self.way.into(), self.length.as_millis() as u64);
+        plan.streams = self.streams;
+        Ok(plan)
+    }
+
+    fn udp_test(&self) -> Result<FlowPlan, String> {
+        if self.streams != 1 {
+            return Err(
+                "UDP is one flow each way: `--streams` is for TCP and `--iperf3`".to_owned(),
+            );
+        }
+        let payload = self.payload.unwrap_or(PAYLOAD_BYTES);
+        let payload = u16::try_from(payload)
+            .map_err(|_| format!("no datagram has a payload of {payload} bytes"))?;
+        let bit_per_s = self.rate.unwrap_or(RATE_MBIT) * 1e6;
+        let seconds = self.length.as_secs_f64();
+        Ok(FlowPlan::even(self.way.into(), payload, bit_per_s, seconds))
+    }
+
+    fn iperf3_test(&self) -> Result<Iperf3Plan, String> {
+        if self.length.subsec_nanos() != 0 || self.length.as_secs() == 0 {
+            return Err("with `--iperf3` a run lasts whole seconds, 1 at least".to_owned());
+        }
+        Ok(Iperf3Plan {
+            direction: self.way.into(),
+            streams: self.streams,
+            duration_s: self.length.as_secs(),
+            omit_s: 0,
+            udp: self.udp,
+            bit_per_s: bit_per_s(self.rate.or(self.udp.then_some(RATE_MBIT))),
+            window_bytes: None,
+            mss_bytes: None,
+            block_bytes: self.payload,
+        })
     }
 }
 

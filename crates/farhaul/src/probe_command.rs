@@ -50,7 +50,7 @@ enum ProbeVerb {
     Transact(Transact),
     /// Test with an iperf3 server.
     Iperf3(Iperf3),
-    /// The same TCP test many times: distribution, time series, charts.
+    /// The same test many times: distribution, time series, charts.
     Campaign(CampaignCommand),
     /// What the file of a campaign shows so far.
     Report(ReportCommand),
@@ -409,7 +409,8 @@ impl Iperf3 {
             block_bytes: self.payload,
         };
         plan.check().map_err(Failure::usage)?;
-        self.far.show(&with_iperf3(&self.far.target()?, &plan))
+        let target = self.far.target()?;
+        self.far.show(&with_iperf3(&target, &plan, Duration::ZERO))
     }
 }
 

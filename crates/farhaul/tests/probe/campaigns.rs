@@ -2,8 +2,10 @@
 //! begin.
 
 use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -149,34 +151,221 @@ fn a_campaign_outlives_its_server_and_an_interrupt_ends_it_with_a_document() {
 }
 
 #[test]
-fn a_campaign_that_cannot_begin_says_why() {
-    let folder = Folder::new("wrong");
+fn a_campaign_of_datagrams_tells_their_loss() {
+    let (server, folder) = (Server::start(), Folder::new("udp"));
     let file = folder.file();
-    for words in [
-        &["campaign", "x"][..],
-        &["campaign", "x", "--runs", "0"],
-        &["campaign", "x", "--runs", "2", "--for", "0"],
-        &["campaign", "x", "--runs", "2", "--windows", "1"],
-        &["campaign", "x", "--runs", "2", "--windows", ""],
-        &["campaign", "x", "--runs", "2", "--every", "2 weeks"],
-        &["report", "/dev/null"],
-    ] {
-        let output = probe(words);
-        assert_eq!(output.status.code(), Some(2), "{words:?}");
-        assert!(!output.stderr.is_empty());
-    }
-    let unknown = [
+    let words = [
         "campaign",
-        "no-such-host.invalid",
-        "--runs",
-        "9",
+        "127.0.0.1",
+        "--port",
+        &server.port,
         "--file",
         &file,
     ];
-    let unknown = document(&probe(&[&unknown[..], &["--json"]].concat()), CAMPAIGN);
+    let settings = [
+        "--udp",
+        "--rate",
+        "4",
+        "--payload",
+        "500",
+        "--for",
+        "100ms",
+        "--way",
+        "both",
+    ];
+    let campaign = |more: &[&str]| probe(&[&words[..], &settings, more].concat());
+    let first = document(&campaign(&["--runs", "3", "--json"]), CAMPAIGN);
+    assert_eq!(
+        (&first["runs_done"], &first["runs_failed"]),
+        (&3.into(), &0.into())
+    );
+    assert_eq!(first["subject"]["test"]["udp"]["payload_bytes"], 500);
+    let groups = first["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 2);
+    for group in groups {
+        let percent = group["lost_percent"]["max"].as_f64().unwrap();
+        assert!((0.0..=100.0).contains(&percent), "{group}");
+        assert!(
+            group["bit_per_s"]["median"].as_f64().unwrap() > 1e5,
+            "{group}"
+        );
+        assert!(group["window_rate_bit_per_s"].is_null(), "{group}");
+    }
+    for run in folder.runs() {
+        // A hundred of 500 bytes in a tenth of a second, if nobody is held up.
+        let datagrams = run["up"]["datagrams"].as_u64().unwrap();
+        assert!((2..=100).contains(&datagrams), "{run}");
+    }
+    let more = campaign(&["--runs", "4"]);
+    assert!(more.status.success());
+    let table = String::from_utf8(more.stdout).unwrap();
+    assert!(
+        table.contains("4 of 4 runs of 0.1 s UDP both, 4 Mbit/s") && table.contains("lost p95"),
+        "{table}"
+    );
+    let page = fs::read_to_string(folder.0.join("c.html")).unwrap();
+    assert!(page.contains("Datagrams lost per run, down"));
+    let tcp = probe(&[&words[..], &["--runs", "9", "--json"]].concat());
+    assert_eq!(document(&tcp, CAMPAIGN)["error"]["code"], "usage");
+}
+
+/// The real iperf3, which does one test at a time; ended when dropped.
+struct RealIperf3 {
+    child: Child,
+    port: String,
+}
+
+impl RealIperf3 {
+    fn start() -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port().to_string();
+        drop(free);
+        let mut child = Command::new("iperf3")
+            .args(["-s", "-B", "127.0.0.1", "--forceflush", "-p", &port])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("iperf3 is installed by scripts/setup.sh");
+        // A trial connection would be taken for a test: its own words are read.
+        let mut stdout = child.stdout.take().unwrap();
+        let mut heard = Vec::new();
+        while !String::from_utf8_lossy(&heard).contains("listening on") {
+            let mut byte = [0];
+            stdout.read_exact(&mut byte).unwrap();
+            heard.push(byte[0]);
+        }
+        std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+        Self { child, port }
+    }
+}
+
+impl Drop for RealIperf3 {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_campaign_with_the_real_iperf3_goes_on_back_to_back() {
+    let (server, folder) = (RealIperf3::start(), Folder::new("iperf3"));
+    let file = folder.file();
+    let campaign = |file: &str, more: &[&str]| {
+        let words = [
+            "campaign",
+            "127.0.0.1",
+            "--port",
+            &server.port,
+            "--iperf3",
+            "--json",
+        ];
+        let settings = ["--for", "1s", "--file", file];
+        document(&probe(&[&words[..], &settings, more].concat()), CAMPAIGN)
+    };
+    let tcp = campaign(
+        &file,
+        &["--runs", "4", "--windows", "64k,own", "--streams", "2"],
+    );
+    assert_eq!(
+        (&tcp["runs_done"], &tcp["runs_failed"]),
+        (&4.into(), &0.into()),
+        "{tcp}"
+    );
+    for group in tcp["groups"].as_array().unwrap() {
+        assert_eq!(group["runs"], 2);
+        assert!(group["min_rtt_us"].as_u64().unwrap() > 0, "{group}");
+        assert!(group["bit_per_s"]["min"].as_f64().unwrap() > 1e6, "{group}");
+    }
+    assert!(folder.runs().iter().all(|run| run["up"]["lost"].is_null()));
+    let datagrams = Folder::new("iperf3-udp");
+    let udp = [
+        "--runs",
+        "2",
+        "--udp",
+        "--rate",
+        "4",
+        "--payload",
+        "1000",
+        "--way",
+        "down",
+    ];
+    let udp = campaign(&datagrams.file(), &udp);
+    assert_eq!(
+        (&udp["runs_done"], &udp["runs_failed"]),
+        (&2.into(), &0.into()),
+        "{udp}"
+    );
+    let [group] = &udp["groups"].as_array().unwrap()[..] else {
+        panic!("{udp}")
+    };
+    assert!(
+        group["lost_percent"]["max"].as_f64().unwrap() <= 100.0,
+        "{group}"
+    );
+    for run in datagrams.runs() {
+        assert!(run["down"]["datagrams"].as_u64().unwrap() > 100, "{run}");
+    }
+}
+
+#[test]
+fn a_campaign_that_cannot_begin_says_why() {
+    let folder = Folder::new("wrong");
+    let file = folder.file();
+    let refused = |words: &[&str]| {
+        let output = probe(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(!output.stderr.is_empty());
+    };
+    refused(&["campaign", "x"]);
+    refused(&["campaign", "x", "--runs", "0"]);
+    refused(&["report", "/dev/null"]);
+    for words in [&["--windows", ""][..], &["--every", "2 weeks"]] {
+        refused(&[&["campaign", "x", "--runs", "2"], words].concat());
+    }
+    for words in [
+        "--for 0",
+        "--windows 1",
+        "--rate 5",
+        "--payload 500",
+        "--udp --streams 2",
+        "--udp --windows 64k",
+        "--udp --payload 70000",
+        "--udp --rate 0",
+        "--udp --for 1ms",
+        "--udp --for 1h --rate 900",
+        "--iperf3 --for 1500ms",
+        "--iperf3 --for 500ms",
+        "--iperf3 --udp --windows own,8k",
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        refused(&[&["campaign", "x", "--runs", "2"], &words[..]].concat());
+    }
+    let words = ["campaign", "no-such-host.invalid", "--runs", "9"];
+    let unknown = [&words[..], &["--file", &file, "--json"]].concat();
+    let unknown = document(&probe(&unknown), CAMPAIGN);
     assert_eq!(unknown["error"]["code"], "unknown-host");
     assert_eq!(
         (&unknown["exit_code"], &unknown["runs_done"]),
         (&3.into(), &1.into())
+    );
+}
+
+#[test]
+fn a_missing_iperf3_is_named() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = nobody.local_addr().unwrap().port().to_string();
+    drop(nobody);
+    let folder = Folder::new("no-iperf3");
+    let file = folder.file();
+    let words = ["campaign", "127.0.0.1", "--port", &port, "--iperf3"];
+    let none = [&words[..], &["--runs", "9", "--file", &file, "--json"]].concat();
+    let none = document(&probe(&none), CAMPAIGN);
+    assert_eq!(
+        (&none["error"]["code"], &none["exit_code"]),
+        (&"unreachable".into(), &3.into())
+    );
+    let text = none["error"]["text"].as_str().unwrap();
+    assert!(
+        text.contains("no iperf3 server") && text.contains("iperf3 -s"),
+        "{text}"
     );
 }

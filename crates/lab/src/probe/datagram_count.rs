@@ -52,6 +52,8 @@ pub struct FlowCount {
     pub delays: Delays,
     /// RFC 3550 6.4.1, microseconds.
     pub jitter_us: f64,
+    /// Payload rate from the first datagram that came to the last, bit/s.
+    pub mean_bit_per_s: Option<f64>,
     /// Payload rate once the flow had run for a quarter of its time, bit/s.
     pub steady_bit_per_s: Option<f64>,
     /// Payload rate at which the datagrams left, by the sender's clock, bit/s.
@@ -88,7 +90,9 @@ impl FlowCount {
             .filter(|pair| pair == &[true, false])
             .count() as u64;
         count.delay(got);
-        count.steady_bit_per_s = steady(plan, got);
+        count.mean_bit_per_s = arriving(plan, got, 0);
+        // The first quarter fills queues and empties token buckets.
+        count.steady_bit_per_s = arriving(plan, got, 1);
         if plan.train_datagrams > 1 {
             count.line_bit_per_s = line(plan, got);
             count.trains(plan, &seen);
@@ -162,11 +166,11 @@ fn bit_per_s(bytes: f64, ns: u64) -> Option<f64> {
     (ns > 0).then(|| bytes * 8e9 / ns as f64)
 }
 
-/// The first quarter fills queues and empties token buckets.
-fn steady(plan: &FlowPlan, got: &[Got]) -> Option<f64> {
+/// Once so many quarters of the flow's time are over.
+fn arriving(plan: &FlowPlan, got: &[Got], quarters: u64) -> Option<f64> {
     let first = got.iter().map(|one| one.at_ns).min()?;
     let last = got.iter().map(|one| one.at_ns).max()?;
-    let from = first + (last - first) / 4;
+    let from = first + (last - first) / 4 * quarters;
     let counted = got.iter().filter(|one| one.at_ns >= from).count();
     let beginning = got
         .iter()
@@ -284,8 +288,10 @@ mod tests {
         assert_eq!((count.delays.p50_us, count.delays.max_us), (490, 990));
         assert!((count.jitter_us - 10.0).abs() < 0.1, "{}", count.jitter_us);
         // 1010 us apart.
-        let rate = count.steady_bit_per_s.unwrap();
-        assert!((rate - 8e9 / 1_010_000.0 * 1000.0).abs() < 1.0, "{rate}");
+        for rate in [count.steady_bit_per_s, count.mean_bit_per_s] {
+            let rate = rate.unwrap();
+            assert!((rate - 8e9 / 1_010_000.0 * 1000.0).abs() < 1.0, "{rate}");
+        }
     }
 
     #[test]

@@ -23,6 +23,16 @@ pub enum ProbeError {
         /// The system's answer.
         source: io::Error,
     },
+    /// Nobody answers there, and nobody of ours was wanted.
+    #[error(
+        "no iperf3 server at {target}: {source}; start one there with `iperf3 -s`, and let TCP and UDP through"
+    )]
+    NoIperf3 {
+        /// Address and port.
+        target: String,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// The server does not want this test.
     #[error("the server refuses: {why}")]
     Refused {
@@ -72,7 +82,7 @@ impl ProbeError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::UnknownHost { .. } => "unknown-host",
-            Self::Unreachable { .. } => "unreachable",
+            Self::Unreachable { .. } | Self::NoIperf3 { .. } => "unreachable",
             Self::Refused { .. } => "refused",
             Self::Protocol { .. } => "protocol",
             Self::Lost { .. } => "lost",
@@ -88,7 +98,7 @@ impl ProbeError {
         match self {
             Self::Local { .. } => 1,
             Self::Usage(_) => 2,
-            Self::UnknownHost { .. } | Self::Unreachable { .. } => 3,
+            Self::UnknownHost { .. } | Self::Unreachable { .. } | Self::NoIperf3 { .. } => 3,
             Self::Refused { .. } => 4,
             Self::Protocol { .. } => 5,
             Self::Lost { .. } | Self::Silent { .. } => SILENT_EXIT_CODE,

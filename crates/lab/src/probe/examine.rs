@@ -91,13 +91,14 @@ pub fn single(target: &Target, test: &Single) -> Report {
     report.ended(outcome)
 }
 
-/// A test with an iperf3 server, which tells nothing of its host.
-pub fn with_iperf3(target: &Target, plan: &Iperf3Plan) -> Report {
+/// A test with an iperf3 server, which tells nothing of its host. One that is
+/// busy, or about to be ready again, is asked again for as long as `patience`.
+pub fn with_iperf3(target: &Target, plan: &Iperf3Plan, patience: Duration) -> Report {
     let mut report = Report::new(&target.host);
     let seen = &mut report.observations;
     seen.client_host = Some(HostFacts::here());
     let stop = Arc::clone(&target.stop);
-    let outcome = super::iperf3::run(&target.host, target.port, plan, stop)
+    let outcome = super::iperf3::run_when_free(&target.host, target.port, plan, stop, patience)
         .map(|result| seen.iperf3 = Some(result));
     report.ended(outcome)
 }

@@ -10,7 +10,7 @@ use super::single::serving;
 use crate::deployment::Lab;
 use crate::error::{During, LabError};
 use crate::measurement::{Op, Row};
-use crate::probe::campaign::summary::Group;
+use crate::probe::campaign::group::Group;
 use crate::probe::campaign::{Campaign, window_name};
 use crate::topology::{LabOptions, SERVER};
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::summary::round_step;
+use super::group::round_step;
 
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 290.0;

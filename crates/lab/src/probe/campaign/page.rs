@@ -4,9 +4,10 @@
 use std::fmt::Write as _;
 
 use super::chart::{Axis, Chart, escaped, mark, number_text};
-use super::summary::{Campaign, Group};
+use super::group::Group;
+use super::summary::Campaign;
 use super::text::{cells, facts, heads, sizes};
-use super::{way_name, window_name};
+use super::{Test, way_name, window_name};
 use crate::probe::tcp_test::Direction;
 
 /// How pages of results look; on paper, too.
@@ -52,10 +53,11 @@ pub fn of(campaign: &Campaign) -> String {
     }
     let _ = write!(
         page,
-        "<footer><p>Rates are TCP payload in Mbit/s (10<sup>6</sup> bit/s) as it arrived, from the first to the last byte of a run; windows are in KB of 1024 bytes; {}window / RTT is what the advertised window allows in the least round trip. p5 and p95: one run in twenty is below, above. Made by farhaul {} on {} from {}.</p></footer>\n</body>\n</html>\n",
+        "<footer><p>{} {}p5 and p95: one run in twenty is below, above. Made by farhaul {} on {} from {}.</p></footer>\n</body>\n</html>\n",
+        notes(&campaign.subject.test),
         match campaign.circuit_bit_per_s {
             Some(rate) => format!(
-                "the circuit's rate is {} Mbit/s; ",
+                "The circuit's rate is {} Mbit/s. ",
                 number_text(rate as f64 / 1e6)
             ),
             None => String::new(),
@@ -67,6 +69,25 @@ pub fn of(campaign: &Campaign) -> String {
     page
 }
 
+/// What the figures are.
+fn notes(test: &Test) -> String {
+    let (protocol, more) = match test.is_udp() {
+        true => (
+            "UDP",
+            "Lost is the mean share of a run's datagrams that did not come; jitter is as in RFC 3550, mean of the runs.",
+        ),
+        false => (
+            "TCP",
+            "Windows are in KB of 1024 bytes; window / RTT is what the advertised window allows in the least round trip.",
+        ),
+    };
+    let time = match test {
+        Test::Iperf3(_) => "as the receiver counted it over the time of a run",
+        _ => "as it arrived, from its first to its last byte in a run",
+    };
+    format!("Rates are {protocol} payload in Mbit/s (10<sup>6</sup> bit/s) {time}. {more}")
+}
+
 fn table(campaign: &Campaign) -> String {
     let mut text = String::from("<h2>Throughput, Mbit/s</h2>\n<div class=\"wide\"><table>\n<tr>");
     for head in heads(campaign) {
@@ -75,7 +96,7 @@ fn table(campaign: &Campaign) -> String {
     text += "</tr>\n";
     for group in &campaign.groups {
         text += "<tr>";
-        for cell in cells(group, campaign.circuit_bit_per_s.is_some()) {
+        for cell in cells(group, campaign) {
             let _ = write!(text, "<td>{}</td>", escaped(&cell));
         }
         text += "</tr>\n";
@@ -114,6 +135,9 @@ fn charts(campaign: &Campaign, direction: Direction) -> String {
         charts
             .utilisation()
             .map(|chart| (format!("Utilisation, {way}"), chart)),
+        charts
+            .losses()
+            .map(|chart| (format!("Datagrams lost per run, {way}"), chart)),
         charts.by_window().map(|chart| {
             (
                 format!("Throughput by window (◇ window / RTT), {way}"),
@@ -201,6 +225,41 @@ impl Charts<'_> {
             }
         }
         chart
+    }
+
+    /// One mark a run, or a band from the median to the greatest loss.
+    fn losses(&self) -> Option<Chart> {
+        let series = |group: &Group| -> Vec<(f64, f64, f64)> {
+            let at = |first: u32, last: u32| f64::midpoint(first.into(), last.into());
+            let points = group.series.iter().filter_map(|point| {
+                let losses = point.median_lost_percent.zip(point.max_lost_percent)?;
+                Some((at(point.first_run, point.last_run), losses.0, losses.1))
+            });
+            points.collect()
+        };
+        let all: Vec<_> = self
+            .groups
+            .iter()
+            .map(|(number, group)| (*number, series(group)))
+            .collect();
+        let points = || all.iter().flat_map(|(_, points)| points);
+        points().next()?;
+        let most = points().map(|(_, _, most)| *most).fold(0.0, f64::max);
+        let mut chart = Chart::new(
+            "datagrams lost per run",
+            Axis::exactly("run", 1.0, f64::from(self.campaign.runs_done.max(2))),
+            // Where nothing is lost the axis still has an end.
+            Axis::numbers("% lost", 0.0, most.max(0.01)),
+        );
+        for (number, points) in &all {
+            chart.band(*number, points);
+            let medians: Vec<_> = points.iter().map(|(x, median, _)| (*x, *median)).collect();
+            chart.line(*number, &medians);
+            if medians.len() <= MARKS_MAX {
+                medians.iter().for_each(|at| chart.mark(*number, *at, 2.5));
+            }
+        }
+        Some(chart)
     }
 
     /// Bars of all windows on each other.
@@ -309,9 +368,10 @@ impl Charts<'_> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::super::summary::Summary;
-    use super::super::tests::{good, start};
+    use super::super::tests::{good, start, start_of, subject_of};
     use super::super::{Line, Start};
     use super::*;
+    use crate::probe::datagram_flow::FlowPlan;
     use crate::probe::report::Trouble;
 
     fn campaign(start: Start, runs: u32) -> Campaign {
@@ -376,6 +436,18 @@ pub(crate) mod tests {
             assert!(page.contains("far &lt;end&gt;"));
             let outside = page.replace("http://www.w3.org/2000/svg", "");
             assert!(!outside.contains("http"), "it needs something else");
+        }
+    }
+
+    #[test]
+    fn datagrams_have_a_chart_of_loss_and_none_of_windows() {
+        for runs in [1, 8755] {
+            let plan = FlowPlan::even(Direction::Up, 1000, 8e6, 1.0);
+            let page = of(&campaign(start_of(subject_of(Test::Udp(plan)), 8755), runs));
+            assert_eq!(is_balanced(&page), Ok(()));
+            assert_eq!(page.matches("<figure>").count(), 4);
+            assert!(page.contains("Datagrams lost per run") && page.contains("UDP payload"));
+            assert!(!page.contains("window") && !page.contains("NaN"));
         }
     }
 

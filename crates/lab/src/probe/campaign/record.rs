@@ -6,9 +6,10 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use serde::Deserialize;
 
 use super::{Line, RUNS_MAX, Run, SCHEMA, Start};
-use crate::probe::error::{ProbeError, While};
+use crate::probe::error::{ProbeError, While, harmless};
 
 /// Longest line that is read.
 const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -103,7 +104,7 @@ fn read_lines(
         if got == 0 || (!is_whole && bytes > 0 && (got as u64) < LINE_BYTES_MAX) {
             break;
         }
-        let line = serde_json::from_slice(&text).map_err(|error| error.to_string());
+        let line = parsed(&text);
         let checked = line.and_then(|line| order.check(&line).map(|()| line));
         match checked {
             Ok(line) if is_whole => each(&line),
@@ -120,6 +121,22 @@ fn read_lines(
     Ok(bytes)
 }
 
+/// A line of another format is called that, not wrong in one of its fields.
+fn parsed(text: &[u8]) -> Result<Line, String> {
+    #[derive(Deserialize)]
+    struct Named {
+        schema: String,
+    }
+    serde_json::from_slice(text).map_err(|error| match serde_json::from_slice(text) {
+        Ok(Named { schema }) if schema != SCHEMA => foreign(&schema),
+        _ => error.to_string(),
+    })
+}
+
+fn foreign(schema: &str) -> String {
+    format!("it is of format {}, not {SCHEMA}", harmless(schema))
+}
+
 /// A start comes first, runs follow each other.
 #[derive(Debug, Default)]
 struct Order {
@@ -130,9 +147,7 @@ struct Order {
 impl Order {
     fn check(&mut self, line: &Line) -> Result<(), String> {
         match line {
-            Line::Start(Start { schema, .. }) if schema != SCHEMA => {
-                Err(format!("it is of format {schema}, not {SCHEMA}"))
-            }
+            Line::Start(Start { schema, .. }) if schema != SCHEMA => Err(foreign(schema)),
             Line::Start(start) => {
                 self.has_start = true;
                 start.subject.check()
@@ -215,7 +230,7 @@ mod tests {
             "{}\n",
             &run(1),
             &format!("{start_line}{}", run(2)),
-            &start_line.replace("campaign/1", "campaign/9"),
+            &start_line.replace("campaign/2", "campaign/9"),
             &start_line.replace("8192", "1"),
             &format!("{start_line}\u{0}\n"),
             &long,
@@ -225,6 +240,14 @@ mod tests {
             assert_eq!(error.code(), "usage", "{error}");
             assert_eq!(fs::read_to_string(&path).unwrap(), bad);
         }
+        // As it was when there was TCP only.
+        let older = start_line
+            .replace("campaign/2", "campaign/1")
+            .replace("\"tcp\":", "\"x\":");
+        fs::write(&path, older).unwrap();
+        let error = Record::open(&path, &wanted, &mut |_| {}).unwrap_err();
+        let why = "of format farhaul-campaign/1, not farhaul-campaign/2";
+        assert!(error.to_string().contains(why), "{error}");
         fs::remove_file(&path).unwrap();
         let folder = Record::open(&std::env::temp_dir(), &wanted, &mut |_| {}).unwrap_err();
         assert!(folder.to_string().contains("no file"), "{folder}");

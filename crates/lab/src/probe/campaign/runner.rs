@@ -8,13 +8,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::record::{Record, read};
 use super::summary::{Campaign, Summary};
 use super::watch::Tally;
-use super::{Line, RUNS_MAX, Run, SCHEMA, Start, Subject};
+use super::{Line, RUNS_MAX, Run, SCHEMA, Start, Subject, Test};
 use crate::measurement::now_text;
 use crate::probe::clock::{now_ns, sleep_until};
 use crate::probe::error::{ProbeError, SILENT_EXIT_CODE};
+use crate::probe::examine::{Single, Target, single, with_iperf3};
 use crate::probe::message::SLICE;
 use crate::probe::report::{Report, Trouble};
-use crate::probe::tcp_test::TcpPlan;
+
+/// An iperf3 server does one test at a time, and needs a moment between two.
+const IPERF3_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What a campaign shall be.
 #[derive(Debug, Clone)]
@@ -76,11 +79,20 @@ impl From<ProbeError> for Ended {
     }
 }
 
+/// One run's test, on connections of its own.
+pub fn measure(target: &Target, test: &Test) -> Report {
+    match test {
+        Test::Tcp(plan) => single(target, &Single::Tcp(plan.clone())),
+        Test::Udp(plan) => single(target, &Single::Flow(*plan)),
+        Test::Iperf3(plan) => with_iperf3(target, plan, IPERF3_PATIENCE),
+    }
+}
+
 /// Does the runs that are missing, each by `measure`, and tells of each. Always
 /// a document, of all runs so far.
-pub fn run(
+pub fn run_all(
     options: &CampaignOptions,
-    measure: &mut dyn FnMut(&TcpPlan) -> Report,
+    measure: &mut dyn FnMut(&Test) -> Report,
     tell: &mut dyn FnMut(&Tally),
 ) -> Campaign {
     let outcome = options
@@ -140,7 +152,7 @@ pub fn so_far(
 
 fn go(
     options: &CampaignOptions,
-    measure: &mut dyn FnMut(&TcpPlan) -> Report,
+    measure: &mut dyn FnMut(&Test) -> Report,
     tell: &mut dyn FnMut(&Tally),
 ) -> Result<(), Ended> {
     let start = options.start();
@@ -155,8 +167,7 @@ fn go(
         wait(schedule.next_ns(now_ns()), &options.stop)?;
         let number = tally.done + 1;
         let (began_ns, start_unix_ms) = (now_ns(), unix_ms());
-        let plan = options.subject.plan(options.subject.window_of(number));
-        let report = measure(&plan);
+        let report = measure(&options.subject.test_of(number));
         if options.stop.load(Ordering::Relaxed) {
             // A run that was cut short says nothing.
             return Err(ProbeError::Interrupted.into());
@@ -222,7 +233,7 @@ impl Schedule {
     fn of(options: &CampaignOptions) -> Self {
         Self {
             every_ns: options.every.map(|every| every.as_nanos() as u64),
-            hold_ns: options.subject.test.duration_ms * 1_000_000,
+            hold_ns: options.subject.test.duration_ms().saturating_mul(1_000_000),
             next_ns: 0,
         }
     }
@@ -245,13 +256,14 @@ mod tests {
     use super::super::tests::subject;
     use super::*;
     use crate::probe::observe::{TcpResult, TcpWay, WayFigures};
+    use crate::probe::tcp_test::{Direction, TcpPlan};
 
     fn options(name: &str, runs: u32) -> CampaignOptions {
         let file = format!("farhaul-runner-{name}-{}", std::process::id());
         let file = std::env::temp_dir().join(file);
         let _ = fs::remove_file(&file);
         let mut subject = subject(&[Some(8192), None]);
-        subject.test.duration_ms = 1;
+        subject.test = Test::Tcp(TcpPlan::new(Direction::Up, 1));
         CampaignOptions {
             subject,
             runs,
@@ -263,7 +275,10 @@ mod tests {
     }
 
     /// A test's report without a network.
-    fn report(plan: &TcpPlan, bit_per_s: f64) -> Report {
+    fn report(test: &Test, bit_per_s: f64) -> Report {
+        let Test::Tcp(plan) = test else {
+            panic!("{test:?}")
+        };
         let mut report = Report::new("x");
         report.observations.tcp.push(TcpResult {
             plan: plan.clone(),
@@ -289,19 +304,19 @@ mod tests {
         let mut options = options("resume", 6);
         let mut asked = Vec::new();
         let stop = Arc::clone(&options.stop);
-        let stopped = run(
+        let stopped = run_all(
             &options,
-            &mut |plan| {
-                asked.push(plan.window_bytes);
+            &mut |test| {
+                asked.push(test.clone());
                 stop.store(asked.len() == 4, Ordering::Relaxed);
                 match asked.len() {
                     2 => failed(),
-                    _ => report(plan, 1e6),
+                    _ => report(test, 1e6),
                 }
             },
             &mut |_| {},
         );
-        assert_eq!(asked, [Some(8192), None, Some(8192), None]);
+        assert_eq!(asked, [1, 2, 3, 4].map(|run| options.subject.test_of(run)));
         assert_eq!((stopped.runs_done, stopped.runs_failed), (3, 1));
         assert_eq!(
             (stopped.exit_code, stopped.error.unwrap().code),
@@ -309,7 +324,7 @@ mod tests {
         );
         options.stop = Arc::default();
         let mut told = Vec::new();
-        let whole = run(&options, &mut |plan| report(plan, 2e6), &mut |tally| {
+        let whole = run_all(&options, &mut |test| report(test, 2e6), &mut |tally| {
             told.push(tally.done)
         });
         assert_eq!(told, [4, 5, 6]);
@@ -319,7 +334,7 @@ mod tests {
         );
         assert_eq!((whole.exit_code, whole.error), (0, None));
         assert_eq!(whole.failures[0].code, "refused");
-        let again = run(&options, &mut |_| panic!("all done"), &mut |_| {});
+        let again = run_all(&options, &mut |_| panic!("all done"), &mut |_| {});
         assert_eq!((again.runs_done, again.starts), (6, 2));
         let read = so_far(&options.file, Some(10_000_000)).unwrap();
         assert_eq!(read.runs_done, 6);
@@ -332,7 +347,7 @@ mod tests {
     fn a_campaign_in_which_nothing_ever_worked_stops() {
         let options = options("hopeless", 100);
         for done in [1, 2] {
-            let campaign = run(&options, &mut |_| failed(), &mut |_| {});
+            let campaign = run_all(&options, &mut |_| failed(), &mut |_| {});
             assert_eq!((campaign.exit_code, campaign.runs_done), (4, done));
             assert_eq!(campaign.error.unwrap().code, "refused");
         }
@@ -342,15 +357,15 @@ mod tests {
     #[test]
     fn wrong_options_and_files_end_in_a_document() {
         let mut options = options("wrong", 0);
-        let none = run(&options, &mut |_| panic!("no runs"), &mut |_| {});
+        let none = run_all(&options, &mut |_| panic!("no runs"), &mut |_| {});
         assert_eq!((none.exit_code, none.runs_done), (2, 0));
         options.runs = 1;
         fs::write(&options.file, "not a campaign\n").unwrap();
-        let foreign = run(&options, &mut |_| panic!("no runs"), &mut |_| {});
+        let foreign = run_all(&options, &mut |_| panic!("no runs"), &mut |_| {});
         assert_eq!((foreign.exit_code, foreign.groups.len()), (2, 2));
         fs::remove_file(&options.file).unwrap();
         options.file = "/no-such-folder/x".into();
-        let nowhere = run(&options, &mut |_| panic!("no runs"), &mut |_| {});
+        let nowhere = run_all(&options, &mut |_| panic!("no runs"), &mut |_| {});
         assert_eq!(nowhere.exit_code, 1);
     }
 

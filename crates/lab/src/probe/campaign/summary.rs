@@ -4,136 +4,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::group::{Bars, Collected, Group};
 use super::{Line, Run, SCHEMA, Start, Subject};
 use crate::measurement::rfc3339;
 use crate::probe::report::Trouble;
-use crate::probe::sweep::window_rate_bit_per_s;
-use crate::probe::tcp_test::Direction;
 
-/// Most points of a time series: more runs share points.
-const POINTS_MAX: u32 = 400;
 /// More than there are codes; a file of somebody else's may have any.
 const FAILURES_MAX: usize = 32;
-/// About so many bars has a histogram.
-const BARS: f64 = 30.0;
-
-/// Some numbers by their order.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Distribution {
-    /// The least.
-    pub min: f64,
-    /// One in twenty is below.
-    pub p5: f64,
-    /// One in two is below.
-    pub median: f64,
-    /// One in twenty is above.
-    pub p95: f64,
-    /// The greatest.
-    pub max: f64,
-    /// Their mean.
-    pub mean: f64,
-}
-
-impl Distribution {
-    /// Of numbers in order; between neighbours where need be. `None` of none.
-    fn of_sorted(sorted: &[f64]) -> Option<Self> {
-        let at = |share: f64| {
-            let place = share * sorted.len().checked_sub(1)? as f64;
-            let below = *sorted.get(place.floor() as usize)?;
-            let above = *sorted.get(place.ceil() as usize)?;
-            Some(below + (above - below) * place.fract())
-        };
-        Some(Self {
-            min: at(0.0)?,
-            p5: at(0.05)?,
-            median: at(0.5)?,
-            p95: at(0.95)?,
-            max: at(1.0)?,
-            mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
-        })
-    }
-
-    fn scaled(self, by: f64) -> Self {
-        Self {
-            min: self.min * by,
-            p5: self.p5 * by,
-            median: self.median * by,
-            p95: self.p95 * by,
-            max: self.max * by,
-            mean: self.mean * by,
-        }
-    }
-}
-
-/// Runs that reached a rate.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Bar {
-    /// From this rate on, bit/s.
-    pub from_bit_per_s: f64,
-    /// Up to this one.
-    pub to_bit_per_s: f64,
-    /// How many.
-    pub runs: u32,
-}
-
-/// Runs that followed each other.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Point {
-    /// The first run.
-    pub first_run: u32,
-    /// The last one.
-    pub last_run: u32,
-    /// How many of this group reached a rate.
-    pub runs: u32,
-    /// How many of it failed.
-    pub failed: u32,
-    /// Least rate, bit/s.
-    pub min_bit_per_s: Option<f64>,
-    /// Median rate, bit/s.
-    pub median_bit_per_s: Option<f64>,
-    /// Greatest rate, bit/s.
-    pub max_bit_per_s: Option<f64>,
-}
-
-/// Share of the circuit's rate that was payload.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Utilisation {
-    /// Percent of the circuit's rate.
-    pub percent: Distribution,
-    /// Share of runs, failed ones included, that reached at least 0, 1, 2 ...
-    /// 100 percent; in percent.
-    pub reached_percent: Vec<f64>,
-}
-
-/// Runs of one direction and window.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Group {
-    /// Which way.
-    pub direction: Direction,
-    /// Window asked for; null is whatever the hosts do by themselves.
-    pub window_bytes: Option<u32>,
-    /// Runs that reached a rate.
-    pub runs: u32,
-    /// Runs that failed.
-    pub failed: u32,
-    /// Payload rate, bit/s.
-    pub bit_per_s: Option<Distribution>,
-    /// Against the circuit's rate, where that was told.
-    pub utilisation: Option<Utilisation>,
-    /// Mean of what the window advertised allows in the run's least round
-    /// trip, bit/s.
-    pub window_rate_bit_per_s: Option<f64>,
-    /// Mean share of the time in which the window was the limit, percent.
-    pub window_limited_percent: Option<f64>,
-    /// Least round trip of all, microseconds.
-    pub min_rtt_us: Option<u64>,
-    /// Share of segments sent again, percent.
-    pub retransmitted_percent: Option<f64>,
-    /// How often which rate was reached; the bars of all groups are the same.
-    pub histogram: Vec<Bar>,
-    /// One after the other, at most 400 points.
-    pub series: Vec<Point>,
-}
 
 /// Runs that failed for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -197,191 +74,6 @@ impl Campaign {
         let schema = schemars::schema_for!(Self);
         format!("{:#}\n", schema.to_value())
     }
-}
-
-/// What is kept of a group's runs while they are read: some bytes of each.
-#[derive(Debug)]
-struct Collected {
-    direction: Direction,
-    window_bytes: Option<u32>,
-    rates: Vec<(u32, u64)>,
-    failed: Vec<u32>,
-    window_rates: f64,
-    window_rates_counted: u32,
-    limited_percent: u64,
-    min_rtt_us: Option<u64>,
-    sent_again: u64,
-    sent: u64,
-}
-
-impl Collected {
-    fn new(direction: Direction, window_bytes: Option<u32>) -> Self {
-        Self {
-            direction,
-            window_bytes,
-            rates: Vec::new(),
-            failed: Vec::new(),
-            window_rates: 0.0,
-            window_rates_counted: 0,
-            limited_percent: 0,
-            min_rtt_us: None,
-            sent_again: 0,
-            sent: 0,
-        }
-    }
-
-    fn take(&mut self, run: &Run) {
-        let Some(way) = run.way(self.direction) else {
-            self.failed.push(run.run);
-            return;
-        };
-        self.rates.push((run.run, way.bit_per_s));
-        if let Some(rate) = window_rate_bit_per_s(way.advertised_bytes, way.min_rtt_us) {
-            self.window_rates += rate;
-            self.window_rates_counted += 1;
-        }
-        self.limited_percent += u64::from(way.window_limited_percent);
-        self.min_rtt_us = Some(
-            self.min_rtt_us
-                .map_or(way.min_rtt_us, |least| least.min(way.min_rtt_us)),
-        );
-        self.sent_again = self.sent_again.saturating_add(way.retransmitted_segments);
-        self.sent = self.sent.saturating_add(way.data_segments);
-    }
-
-    fn sorted_rates(&self) -> Vec<f64> {
-        let mut sorted: Vec<f64> = self.rates.iter().map(|(_, rate)| *rate as f64).collect();
-        sorted.sort_by(f64::total_cmp);
-        sorted
-    }
-
-    fn group(&self, circuit_bit_per_s: Option<u64>, bars: &Bars, runs_done: u32) -> Group {
-        let sorted = self.sorted_rates();
-        let bit_per_s = Distribution::of_sorted(&sorted);
-        let counted = self.rates.len() as f64;
-        let mean = |sum: f64, of: f64| (of > 0.0).then(|| sum / of);
-        let circuit = circuit_bit_per_s
-            .filter(|rate| *rate > 0)
-            .map(|rate| rate as f64);
-        let utilisation = bit_per_s.zip(circuit).map(|(rates, circuit)| Utilisation {
-            percent: rates.scaled(100.0 / circuit),
-            reached_percent: reached(&sorted, self.failed.len(), circuit),
-        });
-        Group {
-            direction: self.direction,
-            window_bytes: self.window_bytes,
-            runs: self.rates.len() as u32,
-            failed: self.failed.len() as u32,
-            bit_per_s,
-            utilisation,
-            window_rate_bit_per_s: mean(self.window_rates, self.window_rates_counted.into()),
-            window_limited_percent: mean(self.limited_percent as f64, counted),
-            min_rtt_us: self.min_rtt_us,
-            retransmitted_percent: mean(self.sent_again as f64 * 100.0, self.sent as f64),
-            histogram: bars.count(&sorted),
-            series: self.series(runs_done),
-        }
-    }
-
-    fn series(&self, runs_done: u32) -> Vec<Point> {
-        let together = runs_done.div_ceil(POINTS_MAX).max(1);
-        let point_of = |run: u32| run.saturating_sub(1) / together;
-        let mut rates = self
-            .rates
-            .chunk_by(|a, b| point_of(a.0) == point_of(b.0))
-            .peekable();
-        let mut failed = self
-            .failed
-            .chunk_by(|a, b| point_of(*a) == point_of(*b))
-            .peekable();
-        let mut series = Vec::new();
-        for number in 0..runs_done.div_ceil(together) {
-            let is_here = |run: Option<u32>| run.is_some_and(|run| point_of(run) == number);
-            let here = rates.next_if(|chunk| is_here(chunk.first().map(|(run, _)| *run)));
-            let lost = failed.next_if(|chunk| is_here(chunk.first().copied()));
-            if here.is_none() && lost.is_none() {
-                continue;
-            }
-            let mut sorted: Vec<f64> = here
-                .into_iter()
-                .flatten()
-                .map(|(_, rate)| *rate as f64)
-                .collect();
-            sorted.sort_by(f64::total_cmp);
-            let all = Distribution::of_sorted(&sorted);
-            series.push(Point {
-                first_run: number * together + 1,
-                last_run: ((number + 1) * together).min(runs_done),
-                runs: sorted.len() as u32,
-                failed: lost.map_or(0, |lost| lost.len() as u32),
-                min_bit_per_s: all.map(|all| all.min),
-                median_bit_per_s: all.map(|all| all.median),
-                max_bit_per_s: all.map(|all| all.max),
-            });
-        }
-        series
-    }
-}
-
-fn reached(sorted: &[f64], failed: usize, circuit: f64) -> Vec<f64> {
-    let all = (sorted.len() + failed).max(1) as f64;
-    let at_least = |percent: u32| {
-        let rate = circuit * f64::from(percent) / 100.0;
-        // At 0 everything counts, what failed has carried nothing.
-        let below = sorted.partition_point(|value| *value < rate);
-        match percent {
-            0 => 100.0,
-            _ => (sorted.len() - below) as f64 * 100.0 / all,
-        }
-    };
-    (0..=100).map(at_least).collect()
-}
-
-/// Bars of a histogram, of round width.
-#[derive(Debug, Clone, Copy)]
-struct Bars {
-    first: f64,
-    width: f64,
-    count: u32,
-}
-
-impl Bars {
-    fn over(least: f64, most: f64) -> Self {
-        let span = if most > least { most - least } else { most };
-        let width = round_step(span / BARS);
-        let first = (least / width).floor() * width;
-        let count = ((most - first) / width).floor().min(2.0 * BARS) as u32 + 1;
-        Self {
-            first,
-            width,
-            count,
-        }
-    }
-
-    fn count(&self, sorted: &[f64]) -> Vec<Bar> {
-        let edge = |number: u32| self.first + f64::from(number) * self.width;
-        let bar = |number: u32| {
-            let (from, to) = (edge(number), edge(number + 1));
-            let is_last = number + 1 == self.count;
-            let below = sorted.partition_point(|value| *value < from);
-            let until = sorted.partition_point(|value| is_last || *value < to);
-            Bar {
-                from_bit_per_s: from,
-                to_bit_per_s: to,
-                runs: until.saturating_sub(below) as u32,
-            }
-        };
-        (0..self.count).map(bar).collect()
-    }
-}
-
-/// The next 1, 2, 2.5, 5 or 10 times a power of ten.
-pub(super) fn round_step(least: f64) -> f64 {
-    let least = least.max(1e-9);
-    let power = 10_f64.powi(least.log10().floor() as i32);
-    let nice = [1.0, 2.0, 2.5, 5.0, 10.0];
-    let found = nice.into_iter().find(|nice| nice * power >= least * 0.999);
-    found.unwrap_or(10.0) * power
 }
 
 /// Takes lines in order, then makes the document.
@@ -466,17 +158,7 @@ impl Summary {
 
     /// The document of what was taken so far.
     pub fn campaign(self) -> Campaign {
-        let rates = || self.groups.iter().flat_map(|group| &group.rates);
-        let least = rates().map(|(_, rate)| *rate).min().unwrap_or(0) as f64;
-        let most = rates().map(|(_, rate)| *rate).max();
-        let bars = match most {
-            Some(most) => Bars::over(least, most as f64),
-            None => Bars {
-                first: 0.0,
-                width: 1.0,
-                count: 0,
-            },
-        };
+        let bars = Bars::of(&self.groups);
         let group = |collected: &Collected| {
             collected.group(self.start.circuit_bit_per_s, &bars, self.runs_done)
         };
@@ -507,8 +189,12 @@ impl Summary {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{good, start};
+    use super::super::Test;
+    use super::super::group::Point;
+    use super::super::tests::{good, start, start_of, subject_of};
     use super::*;
+    use crate::probe::datagram_flow::FlowPlan;
+    use crate::probe::tcp_test::Direction;
 
     pub(super) fn summary_of(
         start: Start,
@@ -561,6 +247,45 @@ mod tests {
         assert_eq!(
             (lost.runs, lost.first_run, lost.text.as_str()),
             (1, 50, "run 50")
+        );
+    }
+
+    #[test]
+    fn udp_has_loss_order_and_jitter_in_place_of_windows() {
+        let plan = FlowPlan::even(Direction::Up, 1000, 8e6, 1.0);
+        let start = start_of(subject_of(Test::Udp(plan)), 2000);
+        let campaign = summary_of(start, (0..1000).map(|_| Some(8_000_000)));
+        let [group] = &campaign.groups[..] else {
+            panic!("{campaign:?}")
+        };
+        // Run n loses n % 10 of a thousand.
+        let lost = group.lost_percent.unwrap();
+        assert!(
+            (lost.mean - 0.45).abs() < 1e-6 && lost.min == 0.0,
+            "{lost:?}"
+        );
+        assert!((lost.max - 0.9).abs() < 1e-6, "{lost:?}");
+        assert_eq!(
+            (group.reordered_percent, group.jitter_us),
+            (Some(0.2), Some(1500.0))
+        );
+        assert_eq!(
+            (group.window_rate_bit_per_s, group.min_rtt_us),
+            (None, None)
+        );
+        assert_eq!(
+            (group.window_limited_percent, group.retransmitted_percent),
+            (None, None)
+        );
+        // Three runs a point: 1, 2 and 3 of a thousand.
+        let first = group.series.first().unwrap();
+        assert!(
+            (first.median_lost_percent.unwrap() - 0.2).abs() < 1e-6,
+            "{first:?}"
+        );
+        assert!(
+            (first.max_lost_percent.unwrap() - 0.3).abs() < 1e-6,
+            "{first:?}"
         );
     }
 

@@ -107,11 +107,11 @@ impl Tally {
         }
         let rate = |direction: Direction| {
             let way = run.way(direction)?;
-            Some(format!(
-                "{} {}",
-                mbit(way.bit_per_s as f64),
-                way_name(direction)
-            ))
+            let (rate, name) = (mbit(way.bit_per_s as f64), way_name(direction));
+            Some(match way.lost_percent() {
+                Some(percent) => format!("{rate} {name} ({percent:.3} % lost)"),
+                None => format!("{rate} {name}"),
+            })
         };
         let rates: Vec<_> = [Direction::Up, Direction::Down]
             .into_iter()
@@ -232,7 +232,8 @@ fn clipped(line: &str, columns: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{good, start};
+    use super::super::Test;
+    use super::super::tests::{good, iperf3_plan, start, start_of, subject_of};
     use super::*;
     use crate::probe::report::Trouble;
 
@@ -272,6 +273,15 @@ mod tests {
         let mut tally = Tally::new(&start);
         tally.take(&Line::Run(good(1, &start.subject, 6_500_000)));
         assert_eq!(tally.line(None), "run 1 of 4, window 8 KB: 6.50 Mbit/s up");
+    }
+
+    #[test]
+    fn what_datagrams_lost_is_said() {
+        let start = start_of(subject_of(Test::Iperf3(iperf3_plan(true))), 4);
+        let mut tally = Tally::new(&start);
+        tally.take(&Line::Run(good(1, &start.subject, 4_900_000)));
+        let line = tally.line(None);
+        assert!(line.contains("4.90 Mbit/s up (0.100 % lost)"), "{line}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -174,15 +174,34 @@ pub fn run(
     plan: &Iperf3Plan,
     stop: Arc<AtomicBool>,
 ) -> Result<Iperf3Result, ProbeError> {
+    run_when_free(host, port, plan, stop, Duration::ZERO)
+}
+
+/// The same with a server that may not be ready yet after another test: it is
+/// asked again, for as long as `patience`, before the test begins.
+pub fn run_when_free(
+    host: &str,
+    port: u16,
+    plan: &Iperf3Plan,
+    stop: Arc<AtomicBool>,
+    patience: Duration,
+) -> Result<Iperf3Result, ProbeError> {
     plan.check().map_err(ProbeError::Usage)?;
-    let (server, stream) = connect(host, port)?;
-    let mut test = Test {
-        plan,
-        server,
-        cookie: new_cookie()?,
-        control: Control::new(stream, stop, ANSWER_BYTES_MAX)?,
-    };
-    test.run()
+    let end = Instant::now() + patience;
+    loop {
+        let may_pass = match Test::begin(host, port, plan, Arc::clone(&stop)) {
+            Ok(mut test) => return test.run(),
+            Err(error) => error,
+        };
+        let is_passing = matches!(
+            may_pass,
+            ProbeError::NoIperf3 { .. } | ProbeError::Refused { .. } | ProbeError::Lost { .. }
+        );
+        if !is_passing || Instant::now() >= end || stop.load(Ordering::Relaxed) {
+            return Err(may_pass);
+        }
+        thread::sleep(SLICE / 2);
+    }
 }
 
 fn connect(host: &str, port: u16) -> Result<(SocketAddr, TcpStream), ProbeError> {
@@ -192,7 +211,7 @@ fn connect(host: &str, port: u16) -> Result<(SocketAddr, TcpStream), ProbeError>
             Ok(stream) => return Ok((server, stream)),
             Err(source) => {
                 let target = server.to_string();
-                trouble.get_or_insert(ProbeError::Unreachable { target, source });
+                trouble.get_or_insert(ProbeError::NoIperf3 { target, source });
             }
         }
     }
@@ -206,10 +225,28 @@ struct Test<'a> {
     control: Control,
 }
 
-impl Test<'_> {
+impl<'a> Test<'a> {
+    /// As far as the server says that it is this test's turn.
+    fn begin(
+        host: &str,
+        port: u16,
+        plan: &'a Iperf3Plan,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, ProbeError> {
+        let (server, stream) = connect(host, port)?;
+        let mut test = Self {
+            plan,
+            server,
+            cookie: new_cookie()?,
+            control: Control::new(stream, stop, ANSWER_BYTES_MAX)?,
+        };
+        let cookie = test.cookie;
+        test.control.write(&cookie)?;
+        test.expect(State::ParamExchange)?;
+        Ok(test)
+    }
+
     fn run(&mut self) -> Result<Iperf3Result, ProbeError> {
-        self.control.write(&self.cookie)?;
-        self.expect(State::ParamExchange)?;
         self.control.send(&self.plan.params())?;
         self.expect(State::CreateStreams)?;
         let each_way: usize = self.plan.streams.into();

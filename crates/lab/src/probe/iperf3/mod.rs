@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::error::{ProbeError, While};
 use super::tcp_test::{DURATION_MAX_MS, Direction, STREAMS_MAX};
 
-pub use client::{Iperf3Plan, Iperf3Result, Iperf3Way, run};
+pub use client::{Iperf3Plan, Iperf3Result, Iperf3Stream, Iperf3Way, run, run_when_free};
 
 /// What a control connection's single bytes say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
