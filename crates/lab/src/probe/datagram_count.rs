@@ -58,6 +58,9 @@ pub struct FlowCount {
     pub steady_bit_per_s: Option<f64>,
     /// Payload rate at which the datagrams left, by the sender's clock, bit/s.
     pub offered_bit_per_s: Option<f64>,
+    /// Share of the time after that quarter in which datagrams were due and none
+    /// was sent, pauses of 5 ms and more.
+    pub sender_paused: Option<f64>,
     /// Payload rate at which neighbours at the beginning of trains came: the
     /// slowest line on the way, bit/s.
     pub line_bit_per_s: Option<f64>,
@@ -93,6 +96,7 @@ impl FlowCount {
         count.mean_bit_per_s = arriving(plan, got, 0);
         // The first quarter fills queues and empties token buckets.
         count.steady_bit_per_s = arriving(plan, got, 1);
+        count.sender_paused = paused(plan, got, 1);
         if plan.train_datagrams > 1 {
             count.line_bit_per_s = line(plan, got);
             count.trains(plan, &seen);
@@ -186,6 +190,30 @@ fn arriving(plan: &FlowPlan, got: &[Got], quarters: u64) -> Option<f64> {
     let datagrams = counted.checked_sub(1)? as f64 + f64::from(dropped);
     let bytes = datagrams * f64::from(plan.payload_bytes);
     bit_per_s(bytes, last - beginning)
+}
+
+/// How much longer than planned it took from one that came to the next, by the
+/// sender's clock. What it makes up for afterwards does not undo a pause.
+fn paused(plan: &FlowPlan, got: &[Got], quarters: u64) -> Option<f64> {
+    /// Timers are late by less.
+    const PAUSE_NS_MIN: u64 = 5_000_000;
+    let mut sent: Vec<(u32, u64)> = got.iter().map(|one| (one.sequence, one.sent_ns)).collect();
+    sent.sort_unstable();
+    let (first_ns, last_ns) = (sent.first()?.1, sent.last()?.1);
+    let from_ns = first_ns + last_ns.checked_sub(first_ns)? / 4 * quarters;
+    let train_of = |sequence: u32| u64::from(sequence / plan.train_datagrams.max(1));
+    let pause_ns = |pair: &[(u32, u64)]| {
+        let [(a, a_ns), (b, b_ns)] = *pair else {
+            return 0;
+        };
+        let planned_ns = (train_of(b) - train_of(a)).saturating_mul(plan.gap_ns);
+        let since_ns = b_ns.saturating_sub(a_ns.max(from_ns));
+        let pause_ns = since_ns.saturating_sub(planned_ns);
+        if pause_ns < PAUSE_NS_MIN { 0 } else { pause_ns }
+    };
+    let paused_ns: u64 = sent.windows(2).map(pause_ns).fold(0, u64::saturating_add);
+    let span_ns = last_ns.checked_sub(from_ns).filter(|ns| *ns > 0)?;
+    Some((paused_ns as f64 / span_ns as f64).min(1.0))
 }
 
 /// From the first to the last that came, as the sender's clock has it.

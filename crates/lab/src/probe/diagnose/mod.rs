@@ -195,13 +195,12 @@ fn asymmetry(ways: &[Option<Way<'_>>]) -> Option<Finding> {
     } else {
         (down, up)
     };
-    // Floods are uneven; a short queue makes that a lower rate. The line's pace
-    // must differ as well, unless a policer makes the difference.
-    let is_slower_line = match (slower.line_bit_per_s, faster.line_bit_per_s) {
-        (Some(slow), Some(fast)) => fast >= slow * RATIO_MIN,
-        _ => true,
+    let is_real = match loss::policer(slower) {
+        // A sender that pauses makes a bucket overflow, and a flood that falls
+        // short of the line leaves the rate behind a policer unknown.
+        Some(_) => faster.carried_bit_per_s()? >= slower.unpaused_bit_per_s()? * RATIO_MIN,
+        None => is_slower_line(slower, faster, RATIO_MIN),
     };
-    let is_real = is_slower_line || loss::policer(slower).is_some();
     // The slower rate must be the circuit's, not a busy sender's.
     if fast < slow * RATIO_MIN || !is_real || !slower.is_filled() {
         return None;
@@ -220,6 +219,15 @@ fn asymmetry(ways: &[Option<Way<'_>>]) -> Option<Finding> {
         ),
         expected_bit_per_s: None,
     })
+}
+
+/// Floods are uneven; a short queue makes that a lower rate. The line's pace
+/// must differ as well.
+fn is_slower_line(slower: &Way<'_>, faster: &Way<'_>, ratio_min: f64) -> bool {
+    match (slower.line_bit_per_s, faster.line_bit_per_s) {
+        (Some(slow), Some(fast)) => fast >= slow * ratio_min,
+        _ => true,
+    }
 }
 
 fn notes(seen: &Observations, ways: &[Option<Way<'_>>]) -> Vec<String> {

@@ -99,11 +99,26 @@ impl<'a> Way<'a> {
         // line is idle between them.
         let offered = flood.count.offered_bit_per_s;
         let was_enough = offered.is_none_or(|offered| offered >= line);
-        let carried = steady.max(self.tcp_as_datagrams_bit_per_s());
+        let carried = self.carried_bit_per_s()?;
         match flood.loss() > FULL_LOSS && !self.cuts_trains() && was_enough {
             true => Some(carried),
             false => Some(carried.max(line)),
         }
+    }
+
+    /// What really came, by the flood or by TCP.
+    pub(super) fn carried_bit_per_s(&self) -> Option<f64> {
+        let steady = self.flood?.count.steady_bit_per_s?;
+        Some(steady.max(self.tcp_as_datagrams_bit_per_s()))
+    }
+
+    /// What the flood would have brought if its sender had not paused: what a token bucket has no room for meanwhile
+    /// is no lower rate.
+    pub(super) fn unpaused_bit_per_s(&self) -> Option<f64> {
+        /// With less than that of a flood nothing can be said.
+        const SENT_MIN: f64 = 0.1;
+        let paused = self.flood?.count.sender_paused.unwrap_or(0.0);
+        Some(self.capacity_bit_per_s? / (1.0 - paused).max(SENT_MIN))
     }
 
     /// What the TCP stream got, with UDP's headers in place of TCP's: the circuit carries at least that.
