@@ -350,6 +350,21 @@ fn a_campaign_that_cannot_begin_says_why() {
 }
 
 #[test]
+fn an_iperf3_where_ours_was_wanted_is_named() {
+    let (server, folder) = (RealIperf3::start(), Folder::new("not-ours"));
+    let file = folder.file();
+    let words = ["campaign", "127.0.0.1", "--port", &server.port, "--json"];
+    let wrong = probe(&[&words[..], &["--runs", "9", "--file", &file]].concat());
+    let wrong = document(&wrong, CAMPAIGN);
+    assert_eq!(
+        (&wrong["error"]["code"], &wrong["exit_code"]),
+        (&"protocol".into(), &5.into())
+    );
+    let text = wrong["error"]["text"].as_str().unwrap();
+    assert!(text.contains("campaign --iperf3"), "{text}");
+}
+
+#[test]
 fn a_missing_iperf3_is_named() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = nobody.local_addr().unwrap().port().to_string();

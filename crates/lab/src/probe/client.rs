@@ -14,6 +14,7 @@ use super::datagram_flow::{FlowCount, FlowPlan, Header, Kind, receive_flow, send
 use super::datagram_socket::DatagramSocket;
 use super::error::{ProbeError, While, harmless};
 use super::host::HostFacts;
+use super::iperf3::State;
 use super::message::{
     ANSWER_BYTES_MAX, Answer, CONTROL_MSS_BYTES, Control, Greeting, PATIENCE, Purpose, Request,
     SLICE, Token, VERSION,
@@ -93,7 +94,14 @@ impl Client {
         write(&stream, &greeting.to_bytes())?;
         let mut control = Control::new(stream, Arc::clone(&stop), ANSWER_BYTES_MAX)?;
         control.send(&Request::Hello { version: VERSION })?;
-        match control.receive("waiting for the server's greeting", PATIENCE)? {
+        // It has the same port, and takes our greeting for a cookie. No message
+        // of ours is so long that its length begins so.
+        let during = "waiting for the server's greeting";
+        if control.peek_byte(during, PATIENCE)? == Some(State::ParamExchange.byte()) {
+            let why = "it is an iperf3 server: test with `farhaul probe iperf3` or `farhaul probe campaign --iperf3`, or start `farhaul probe serve` there";
+            return Err(ProbeError::protocol(why));
+        }
+        match control.receive(during, PATIENCE)? {
             Answer::Welcome {
                 token,
                 echo_port,

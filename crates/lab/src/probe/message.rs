@@ -260,6 +260,29 @@ impl Control {
         }
     }
 
+    /// The next byte, which stays to be read; `None` where nothing comes any more.
+    pub(crate) fn peek_byte(
+        &self,
+        during: &str,
+        patience: Duration,
+    ) -> Result<Option<u8>, ProbeError> {
+        let (end, mut byte) = (Instant::now() + patience, [0]);
+        while Instant::now() < end {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(ProbeError::Interrupted);
+            }
+            match self.stream.peek(&mut byte) {
+                Ok(got) => return Ok(byte.first().copied().filter(|_| got > 0)),
+                Err(error) if is_slice_over(&error) => {}
+                Err(error) => return Err(error).lost_while(during),
+            }
+        }
+        Err(ProbeError::Silent {
+            seconds: patience.as_secs(),
+            during: during.to_owned(),
+        })
+    }
+
     /// As many bytes as fit, soon.
     pub(crate) fn read_whole(&mut self, wanted: &mut [u8], during: &str) -> Result<(), ProbeError> {
         let silent = || ProbeError::Silent {
@@ -365,8 +388,16 @@ mod tests {
         far.write_all(text).unwrap();
         let request: Request = control.receive("testing", PATIENCE).unwrap();
         assert_eq!(request, Request::Hello { version: 1 });
+        far.write_all(b"\x09").unwrap();
+        for _ in 0..2 {
+            assert_eq!(control.peek_byte("testing", PATIENCE).unwrap(), Some(9));
+        }
+        assert_eq!(control.poll_byte("testing", PATIENCE).unwrap(), Some(9));
+        let silent = control.peek_byte("testing", Duration::ZERO).unwrap_err();
+        assert_eq!(silent.code(), "silent");
         assert!(!control.is_gone());
         drop(far);
+        assert_eq!(control.peek_byte("testing", PATIENCE).unwrap(), None);
         assert!(control.is_gone());
     }
 
