@@ -15,6 +15,9 @@ use model::server::OtherWrite;
 use model::world::{Learner, World};
 use source::Noise;
 
+/// DesiredAccess of a client that does not write.
+const ACCESS_TO_READ: u32 = 0x12_0089;
+
 /// Reads of the client's that waited for the link.
 fn round_trips(world: &World) -> u64 {
     match &world.halves {
@@ -323,16 +326,41 @@ fn nobody_has_no_key_whether_or_not_the_server_says_so() {
     assert_eq!(world.halves.unwrap()[0].stats().reads_forwarded, 1);
 }
 
-/// As Samba's clients do: all credits the server has are the client's from the beginning.
+/// As Samba's clients do: all credits the server has are the client's from the beginning, and still are in the end.
 #[test]
-fn a_client_that_holds_all_credits_leaves_some() {
+fn a_client_that_holds_all_credits_lends_some() {
     let mut plan = Plan::reading(whole(65_536, 1), 2_000_000, (OC1, 200 * MS));
     plan.manners.asks = 8192;
     plan.terms.credits_max = 8192;
     let world = plan.run();
-    assert_eq!(world.cut, None);
+    assert_eq!((world.cut, world.client.credits), (None, 8192));
     let stats = world.halves.unwrap()[0].stats();
     assert!(stats.reads_forwarded <= 2, "{stats:?}");
+}
+
+/// A client that uses all credits at once, those that it has lent, too, at a server that may grant fewer later.
+#[test]
+fn what_is_lent_can_be_used() {
+    for (nth, later) in [8192, 700, 513, 300, 1].into_iter().enumerate() {
+        let read = Step::ReadAll {
+            block: 65_536,
+            outstanding: 4,
+        };
+        let place = |nth: u64| (nth * 4099 % 3_000_000, 100);
+        let burst = Step::Read {
+            ranges: (0..3000).map(place).collect(),
+            outstanding: 2000,
+        };
+        let steps = vec![open(SHARE_ALL, BATCH), read, burst, Step::Close];
+        let mut plan = Plan::reading(steps, 3_000_000, (OC1, 60 * MS));
+        plan.manners.asks = 8192;
+        plan.manners.access = ACCESS_TO_READ;
+        plan.terms.read_ns = 20 * MS;
+        plan.terms.credits_max = 600 + 100 * nth as u64;
+        plan.terms.credits_later = Some((nth as u64 * 100 * MS, later));
+        let world = plan.run();
+        assert_eq!(world.client.read_bytes, 3_300_000, "{later}");
+    }
 }
 
 #[test]
@@ -387,6 +415,37 @@ fn random_steps(noise: &mut Noise, file_bytes: u64) -> Vec<Step> {
     steps
 }
 
+/// A random history of one client.
+fn random_plan(noise: &mut Noise) -> Plan {
+    let file_bytes = 1 + noise.below(1_500_000);
+    let rtt_ns = [10, 60, 200][noise.below(3) as usize] * MS;
+    let rate = [T1 * 5, OC1][noise.below(2) as usize];
+    let steps = random_steps(noise, file_bytes);
+    let mut plan = Plan::reading(steps, file_bytes as usize, (rate, rtt_ns));
+    plan.manners.asks = 1 + noise.below(12) as u16;
+    plan.terms.credits_max = 1 + noise.below(100);
+    plan.terms.grants_oplocks = noise.below(5) > 0;
+    plan
+}
+
+/// It, with others who write, and a half that may give up.
+fn random_world(plan: &Plan, noise: &mut Noise) -> World {
+    let mut world = plan.world(false);
+    for _ in 0..noise.below(4) {
+        let write = OtherWrite {
+            name: "f".to_owned(),
+            offset: noise.below(plan.content.len() as u64) as usize,
+            bytes: vec![noise.next() as u8; 1 + noise.below(80_000) as usize],
+        };
+        world.others.push_back((noise.below(6000) * MS, write));
+    }
+    world.others.make_contiguous().sort_by_key(|(at, _)| *at);
+    if noise.below(3) == 0 {
+        world.gives_up = Some((noise.below(4000) * MS, noise.below(2) as usize));
+    }
+    world
+}
+
 /// Histories of one client, others who write, and a half that gives up at some time: every byte is held against the
 /// versions that a direct client could have been shown.
 #[test]
@@ -394,27 +453,8 @@ fn random_histories() {
     let (mut answered, mut gave_up, mut breaks) = (0, 0, 0);
     for seed in 0..400 {
         let mut noise = Noise::new(seed);
-        let file_bytes = 1 + noise.below(1_500_000);
-        let rtt_ns = [10, 60, 200][noise.below(3) as usize] * MS;
-        let rate = [T1 * 5, OC1][noise.below(2) as usize];
-        let steps = random_steps(&mut noise, file_bytes);
-        let mut plan = Plan::reading(steps, file_bytes as usize, (rate, rtt_ns));
-        plan.manners.asks = 1 + noise.below(12) as u16;
-        plan.terms.credits_max = 1 + noise.below(100);
-        plan.terms.grants_oplocks = noise.below(5) > 0;
-        let mut world = plan.world(false);
-        for _ in 0..noise.below(4) {
-            let write = OtherWrite {
-                name: "f".to_owned(),
-                offset: noise.below(file_bytes) as usize,
-                bytes: vec![noise.next() as u8; 1 + noise.below(80_000) as usize],
-            };
-            world.others.push_back((noise.below(6000) * MS, write));
-        }
-        world.others.make_contiguous().sort_by_key(|(at, _)| *at);
-        if noise.below(3) == 0 {
-            world.gives_up = Some((noise.below(4000) * MS, noise.below(2) as usize));
-        }
+        let plan = random_plan(&mut noise);
+        let mut world = random_world(&plan, &mut noise);
         println!("seed {seed}");
         world.run();
         assert_eq!(world.cut, None, "seed {seed}");
@@ -427,4 +467,40 @@ fn random_histories() {
         answered > 3000 && breaks > 50 && gave_up > 50,
         "{answered} {breaks} {gave_up}"
     );
+}
+
+/// The same with clients that have plenty of credits, use them all at times, and servers that may grant fewer later.
+#[test]
+fn random_histories_with_plenty_of_credits() {
+    let mut answered = 0;
+    for seed in 0..100 {
+        let mut noise = Noise::new(seed);
+        let mut plan = random_plan(&mut noise);
+        for _ in 0..=noise.below(2) {
+            let place = |noise: &mut Noise| (noise.below(plan.content.len() as u64), 60);
+            let burst = Step::Read {
+                ranges: (0..1500).map(|_| place(&mut noise)).collect(),
+                outstanding: 1500,
+            };
+            let at = 1 + noise.below(plan.steps.len() as u64) as usize;
+            let is_open =
+                matches!(plan.steps[..at].last(), Some(step) if !matches!(step, Step::Close));
+            if is_open {
+                plan.steps.insert(at, burst);
+            }
+        }
+        plan.manners.asks = [40, 8192][noise.below(2) as usize];
+        // None for writes that are answered early: those stay with the near half.
+        plan.manners.access = ACCESS_TO_READ;
+        plan.terms.read_ns = noise.below(40) * MS;
+        plan.terms.credits_max = 500 + noise.below(700);
+        let later = (noise.below(3000) * MS, 1 + noise.below(700));
+        plan.terms.credits_later = (noise.below(2) == 0).then_some(later);
+        let mut world = random_world(&plan, &mut noise);
+        println!("seed {seed}");
+        world.run();
+        assert_eq!(world.cut, None, "seed {seed}");
+        answered += world.halves.as_ref().unwrap()[0].stats().reads_answered;
+    }
+    assert!(answered > 500, "{answered}");
 }

@@ -196,6 +196,18 @@ fn what_others_write_meanwhile_is_seen() {
     }
 }
 
+/// As smbclient does: it has all credits, and lends those with which files are opened ahead.
+#[test]
+fn a_client_that_has_all_credits_is_served_and_keeps_them() {
+    let mut folder = Folder::whole(100, 10_000, (T1, 500 * MS));
+    folder.plan.manners.asks = 8192;
+    folder.plan.terms.credits_max = 8192;
+    let world = folder.run(false);
+    let [near, _] = stats(&world);
+    assert!(near.opens_answered > 90, "{near:?}");
+    assert_eq!(world.client.credits, 8192);
+}
+
 #[test]
 fn a_client_that_writes_meanwhile_gets_on() {
     let mut folder = Folder::whole(30, 10_000, (T1, 500 * MS));

@@ -192,6 +192,11 @@ fn random_histories() {
         plan.manners.asks = 1 + noise.below(40) as u16;
         plan.terms.write_ns_max = 1 + noise.below(20) * MS;
         plan.terms.credits_max = 1 + noise.below(300);
+        if seed % 4 == 0 {
+            plan.manners.asks = 8192;
+            plan.terms.credits_max += 500;
+            plan.terms.read_ns = noise.below(20) * MS;
+        }
         plan.terms.grants_oplocks = noise.below(6) > 0;
         let mut world = plan.world(false);
         if noise.below(3) == 0 {

@@ -147,7 +147,9 @@ impl FarSmb {
                     self.send_later(out);
                 }
                 Some(piece @ (Piece::Beginning(_) | Piece::Message(_)))
-                    if self.waits_for_closing(&piece, out, stats) || self.must_wait(&piece) =>
+                    if self.waits_for_closing(&piece, out, stats)
+                        || self.must_wait(&piece)
+                        || self.lacks_credits(&piece) =>
                 {
                     self.held = Some(piece);
                     return Ok(());
@@ -464,11 +466,7 @@ impl FarSmb {
             && !self.reading.is_quiet;
         match may_alter {
             true => self.credits.ask(by_client, self.credits_wanted()),
-            false => Asked {
-                by_client,
-                by_us: 0,
-                is_shared: false,
-            },
+            false => Asked::alone(by_client),
         }
     }
 

@@ -199,7 +199,7 @@ impl FarSmb {
             .is_some_and(|tree| self.connection.is_disk(header.session, tree));
         let asks = create.oplock != OPLOCK_NONE;
         let is_wanted = is_wanted(asks, create.access, create.share, create.options);
-        let has_room = self.lent.has_room() && self.credits.spare() > 0;
+        let has_room = self.lent.has_room() && self.credits.available() > 0;
         is_plain && is_disk && is_wanted && has_room && !self.reading.is_quiet
     }
 
@@ -232,7 +232,7 @@ impl FarSmb {
             let Some((file, session, tree)) = owed else {
                 return;
             };
-            if !self.credits.spend(1) {
+            if !self.credits.take(true) {
                 return;
             }
             self.lent.handle_returned(file);

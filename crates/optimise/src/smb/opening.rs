@@ -261,6 +261,8 @@ impl FarSmb {
         match asked.filter(|ahead| !ahead.is_unwanted) {
             Some(ahead) => {
                 ahead.waiting = Some(packet.clone());
+                // Should it go to the server after all, there are credits for it.
+                self.credits.handle_request(header.ids_taken());
                 true
             }
             None => false,
@@ -307,7 +309,7 @@ impl FarSmb {
         opening.model.is_some()
             && files < HANDLES_MAX
             && opening.ahead_bytes() < bytes_max
-            && self.credits.spare() >= credits
+            && self.credits.available() >= credits
             && self.lent.has_room()
             && !self.reading.is_quiet
             && !self.is_holding()
@@ -353,7 +355,7 @@ impl FarSmb {
         body: impl FnOnce(&mut Vec<u8>),
         out: &mut Outbox,
     ) -> Option<u64> {
-        if !self.credits.spend(1) {
+        if !self.credits.take(command == Command::Close) {
             return None;
         }
         let message_id = self.ids.take(1);
@@ -458,6 +460,7 @@ impl FarSmb {
             self.read_on(out, |reading, out| reading.begin(file, out, stats));
         }
         if let Some(packet) = ahead.waiting {
+            self.credits.handle_returned(&packet);
             out.message(Message::Yours { packet }.encode());
         }
     }
@@ -501,6 +504,7 @@ impl FarSmb {
     fn pass_waiting(&mut self, waiting: Option<Bytes>, out: &mut Outbox) -> Result<(), Reason> {
         match waiting {
             Some(packet) => {
+                self.credits.handle_returned(&packet);
                 let (edited, result) = self.translated(packet, false, out)?;
                 self.send_own(edited, out);
                 result

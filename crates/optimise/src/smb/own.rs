@@ -4,10 +4,10 @@ use bytes::Bytes;
 
 use super::far::FarSmb;
 use super::files::Part;
-use super::netbios::packet;
+use super::netbios::{PREFIX_BYTES, Piece, packet};
 use super::pending::{Purpose, Request};
 use super::reading::{OwnRead, Reading};
-use super::smb2::header::{Command, Header};
+use super::smb2::header::{Command, Header, messages};
 use super::smb2::transfer::{
     ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, STATUS_PENDING,
 };
@@ -22,7 +22,7 @@ impl FarSmb {
         out: &mut Outbox,
         decide: impl FnOnce(&mut Reading, &mut Outbox) -> T,
     ) -> T {
-        self.reading.allowance = self.credits.spare();
+        self.reading.allowance = self.credits.available();
         let decided = decide(&mut self.reading, out);
         self.send_orders(out);
         decided
@@ -31,7 +31,7 @@ impl FarSmb {
     /// A read went to the server.
     pub(super) fn consider(&mut self, part: &Part, out: &mut Outbox, stats: &mut Stats) {
         let is_changing = self.pending.has_changes();
-        self.reading.allowance = self.credits.spare();
+        self.reading.allowance = self.credits.available();
         let ids = &mut self.ids;
         self.reading
             .consider(part, is_changing, || ids.begin(), out, stats);
@@ -76,6 +76,9 @@ impl FarSmb {
             return Ok(());
         }
         let request = self.pending.remove(header.message_id);
+        if request.as_ref().is_some_and(Request::is_taken) {
+            self.credits.handle_own_end();
+        }
         let read = match request.map(|request| request.purpose) {
             Some(Purpose::Own(read)) => read,
             Some(Purpose::Behind(file, length, charge)) => {
@@ -115,10 +118,28 @@ impl FarSmb {
         Ok(())
     }
 
+    /// Whether a request of the client's must wait: it takes credits that the client has lent us.
+    pub(super) fn lacks_credits(&self, piece: &Piece) -> bool {
+        let (Piece::Beginning(packet) | Piece::Message(packet)) = piece else {
+            return false;
+        };
+        let message = packet.get(PREFIX_BYTES..).unwrap_or_default();
+        let headers = messages(message).unwrap_or_default().into_iter();
+        let headers =
+            headers.filter_map(|(start, end)| Header::parse(message.get(start..end)?).ok());
+        let charge = headers
+            .filter(|header| header.command != Command::Cancel)
+            .filter(|header| !self.writing.is_paid(header.message_id))
+            .map(|header| header.ids_taken())
+            .sum();
+        // What is at the server brings some back.
+        self.credits.lacks(charge) && !self.pending.is_empty()
+    }
+
     fn send_orders(&mut self, out: &mut Outbox) {
         for read in self.reading.take_orders() {
             // Not more than were allowed.
-            self.credits.spend(1);
+            self.credits.take(false);
             self.send_read(read, out);
         }
     }

@@ -72,6 +72,12 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether we took a credit for it.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        self.is_own() && !matches!(self.purpose, Purpose::Behind(..))
+    }
+
     fn is_own(&self) -> bool {
         matches!(
             self.purpose,
@@ -145,6 +151,12 @@ impl Pending {
     #[must_use]
     pub fn has_changes(&self) -> bool {
         self.changes > 0
+    }
+
+    /// Whether nothing is at the server.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
     }
 
     /// Whether something of the client's is at the server.

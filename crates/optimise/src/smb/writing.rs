@@ -152,6 +152,12 @@ impl Writing {
         })
     }
 
+    /// Whether the near half answers the write with this id, and we have paid.
+    #[must_use]
+    pub fn is_paid(&self, id: u64) -> bool {
+        self.announced.get(&id).is_some_and(|(_, is_paid)| *is_paid)
+    }
+
     /// Whether the near half answers the write with this id; and whether we pay.
     pub fn take_announced(&mut self, id: u64) -> Option<bool> {
         self.announced.remove(&id).map(|(_, is_paid)| is_paid)

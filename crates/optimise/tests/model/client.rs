@@ -127,7 +127,7 @@ pub struct Client {
     cifs: Option<(u16, u16)>,
     packets: Packets,
     next_id: u64,
-    credits: i64,
+    pub credits: i64,
     /// Of the next request.
     charge: u16,
     sent: BTreeMap<u64, Sent>,

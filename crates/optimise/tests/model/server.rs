@@ -1,6 +1,7 @@
 //! A file server that speaks SMB2, or SMB1, and is strict: who uses a message id it has not granted ends the test.
 
 mod cifs;
+mod credits;
 pub mod folder;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,6 +26,8 @@ use farhaul_optimise::smb::smb2::transfer::{
     STATUS_PENDING, WriteRequest, WriteResponse, emit_empty,
 };
 
+use self::credits::LateRead;
+
 /// Somebody else's lock is in the way.
 pub const STATUS_FILE_LOCK_CONFLICT: u32 = 0xc000_0054;
 pub const SESSION: u64 = 0x77;
@@ -38,11 +41,13 @@ pub struct Terms {
     pub security_mode: u16,
     pub grants_oplocks: bool,
     pub credits_max: u64,
+    /// From a time on no more than so many.
+    pub credits_later: Option<(u64, u64)>,
     /// Answers to SESSION_SETUP are signed, as Samba does.
     pub signs_setup: bool,
     /// Writes take up to so long each, and overtake each other.
     pub write_ns_max: u64,
-    /// Of SMB1: reads take so long.
+    /// Reads take so long.
     pub read_ns: u64,
     /// Of SMB2: the answer to CREATE is announced first, as where others must give back an oplock before.
     pub opens_late: bool,
@@ -67,6 +72,7 @@ impl Default for Terms {
             security_mode: 1,
             grants_oplocks: true,
             credits_max: 512,
+            credits_later: None,
             signs_setup: true,
             write_ns_max: 0,
             read_ns: 0,
@@ -122,6 +128,7 @@ pub struct Server {
     slow: Vec<Slow>,
     /// Answers to reads: when, of which open file, and what.
     read: VecDeque<(u64, u64, Vec<u8>)>,
+    late_reads: VecDeque<LateRead>,
     noise: u64,
     /// Which version each of the client's writes made, in the order in which they came.
     pub own_versions: Vec<Option<usize>>,
@@ -156,6 +163,7 @@ impl Server {
             now_ns: 0,
             slow: Vec::new(),
             read: VecDeque::new(),
+            late_reads: VecDeque::new(),
             noise: 1,
             own_versions: Vec::new(),
             let_go: Vec::new(),
@@ -209,7 +217,8 @@ impl Server {
     /// When the next slow write or read is done.
     pub fn due_ns(&self) -> u64 {
         let read_ns = self.read.front().map_or(u64::MAX, |(at, ..)| *at);
-        self.written_ns().min(read_ns)
+        let late_ns = self.late_reads.front().map_or(u64::MAX, |(at, ..)| *at);
+        self.written_ns().min(read_ns).min(late_ns)
     }
 
     fn written_ns(&self) -> u64 {
@@ -224,6 +233,7 @@ impl Server {
             // A lock ends level II oplocks (MS-FSA 2.1.5.7).
             self.break_shared();
         }
+        self.answer_late_reads();
         while self.read.front().is_some_and(|(at, ..)| *at <= now_ns) {
             let (_, _, answer) = self.read.pop_front().unwrap();
             self.output.extend_from_slice(&answer);
@@ -256,22 +266,9 @@ impl Server {
             if header.command == Command::Cancel {
                 continue;
             }
-            let charge = header.ids_taken();
-            for id in header.message_id..header.message_id + charge {
-                assert!(
-                    id < self.granted,
-                    "id {id} was never granted ({})",
-                    self.granted
-                );
-                assert!(self.used.insert(id), "id {id} is used twice");
-            }
-            self.used_ids += charge;
-            let held = self.granted - self.used_ids;
-            let granted =
-                u64::from(header.credits).min(self.terms.credits_max.saturating_sub(held));
-            let granted = granted.max(u64::from(held == 0));
-            self.granted += granted;
-            self.answer(&header, message, granted as u16);
+            self.take_ids(&header);
+            let credits = self.grant_at_once(&header);
+            self.answer(&header, message, credits);
         }
     }
 
@@ -340,10 +337,7 @@ impl Server {
             Command::Echo | Command::Flush => emit_empty(&mut body),
             other => panic!("{other:?} is not modelled"),
         }
-        if header.command == Command::Create && self.terms.opens_late {
-            return self.say_late(header, status, credits, &body);
-        }
-        self.say(header, status, credits, flags, &body);
+        self.finish(header, status, credits, flags, body);
     }
 
     /// An announcement, which has the credits, and the answer behind it; both name a number in place of the share.
@@ -437,9 +431,9 @@ impl Server {
     fn answer_cifs_negotiate(&mut self) {
         assert!(self.used.insert(0), "negotiated twice");
         self.used_ids += 1;
-        self.granted += 1;
         let negotiate = Header::request(Command::Negotiate, 0, 0, 0);
-        self.answer(&negotiate, &[], 1);
+        let credits = self.grant(&negotiate);
+        self.answer(&negotiate, &[], credits);
     }
 
     fn read(&mut self, read: &ReadRequest, body: &mut Vec<u8>) -> u32 {
