@@ -125,6 +125,13 @@ pub fn number_text(value: f64) -> String {
     short.to_owned()
 }
 
+/// Where words below a tick have their middle: beyond the edge they would be cut off.
+fn middle_of(x: f64, words: &str) -> f64 {
+    /// Of a figure, at the font's size.
+    const HALF_WIDTH: f64 = 3.8;
+    x.min(WIDTH - 1.0 - HALF_WIDTH * words.chars().count() as f64)
+}
+
 /// Fit for text and attributes of HTML and SVG.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
@@ -327,8 +334,9 @@ impl Chart {
             let (x, _) = self.place(value, 0.0);
             let _ = writeln!(
                 text,
-                "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{:.1}\" stroke=\"#000\"/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{:.1}\" stroke=\"#000\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                 bottom + 4.0,
+                middle_of(x, &words),
                 bottom + 18.0,
                 escaped(&words)
             );
@@ -366,6 +374,14 @@ mod tests {
         assert_eq!(words(&powers), ["1", "10", "100", "1000"]);
         let names = Axis::names("window", vec!["8 KB".into(), "64 KB".into()]);
         assert_eq!((words(&names).len(), names.share(0.0)), (2, 0.25));
+    }
+
+    #[test]
+    fn words_of_the_last_tick_end_within_the_chart() {
+        let last = WIDTH - RIGHT;
+        assert_eq!(middle_of(last, "100"), last);
+        assert!(middle_of(last, "100000") + 3.8 * 6.0 < WIDTH);
+        assert_eq!(middle_of(LEFT, "100000"), LEFT);
     }
 
     #[test]
