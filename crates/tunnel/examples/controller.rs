@@ -39,7 +39,8 @@ fn main() {
 fn share(args: &[String]) {
     let link: LinkProfile = args[0].parse().unwrap();
     let limit = link.forward.rate.unwrap().bit_per_s() as f64 / 8.0 * 1472.0 / 1514.0;
-    let mut world = World::new(&link, 7);
+    let seed = std::env::var("SEED").map_or(7, |seed| seed.parse().unwrap());
+    let mut world = World::new(&link, seed);
     let mut flows = Vec::new();
     for word in &args[1..] {
         let (word, extra) = word.split_once('+').unwrap_or((word, "0"));
@@ -70,8 +71,10 @@ fn share(args: &[String]) {
             before[*flow] = bytes;
             if let Some(c) = world.sender(*flow).controller() {
                 print!(
-                    " ({} q{:.0} b{:.0})",
+                    " ({} est {:.2} p {:.3} q{:.0} b{:.0})",
                     c.view().phase,
+                    c.view().rate / limit,
+                    c.view().loss,
                     c.view().queue * 1e3,
                     c.view().base_rtt_ns as f64 / 1e6
                 );

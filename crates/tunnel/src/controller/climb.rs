@@ -6,7 +6,7 @@
 
 use super::cohort::{Purpose, Sample};
 use super::delay::Delay;
-use super::{Controller, PathMemory, Phase};
+use super::{Controller, PathMemory, Phase, SHORT_QUEUE};
 
 /// Packets of the first round trip. A tunnel stands for many connections, each of which would
 /// start with ten (RFC 6928).
@@ -141,9 +141,20 @@ impl Climb {
         }
     }
 
-    pub(super) fn pace(&self, rate: Option<f64>, delay: &Delay, mtu_bytes: f64) -> f64 {
-        let rtt = (delay.base()).max(FIRST_RTT_MIN);
-        let first = FIRST_PACKETS * mtu_bytes / rtt;
+    /// `unbroken_packets`: sent since the application paused last.
+    pub(super) fn pace(
+        &self,
+        rate: Option<f64>,
+        delay: &Delay,
+        mtu_bytes: f64,
+        unbroken_packets: u64,
+    ) -> f64 {
+        // Somebody's message must not hold up another's until there is more than a train of them.
+        let rtt = match unbroken_packets < LEAP_PACKETS_MIN {
+            true => delay.base().min(LEAP_FIRST_RTT),
+            false => delay.base(),
+        };
+        let first = FIRST_PACKETS * mtu_bytes / rtt.max(FIRST_RTT_MIN);
         let known = rate.unwrap_or(0.0);
         match self.stride {
             Stride::Leap => {
@@ -190,7 +201,8 @@ impl Controller {
             (Some(Purpose::Leap), _) => true,
             (Some(Purpose::Rest), Phase::Climb(climb)) => climb.leap != Leap::Whole,
             (Some(Purpose::Rest), _) => true,
-            _ => false,
+            // While a queue is tested it moves, whoever's it is.
+            _ => matches!(self.phase, Phase::Yield(_)),
         }
     }
 
@@ -265,6 +277,9 @@ impl Controller {
     pub(super) fn learn_climb(&mut self, now_ns: u64, sample: &Sample, corrected: f64) {
         if !matches!(self.phase, Phase::Climb(_)) {
             return;
+        }
+        if sample.rate > LEAP_SLOWED * sample.sent_rate && self.delay.queue() < SHORT_QUEUE {
+            self.loss.handle_start(sample.missing, sample.sent_packets);
         }
         let known = self.rates.get().unwrap_or(0.0);
         if corrected > known {
@@ -347,5 +362,28 @@ impl Controller {
         climb.gain = 1.6;
         climb.best = self.rate();
         self.enter(Phase::Climb(climb));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MTU_BYTES: f64 = 1472.0;
+
+    fn delay(rtt_ms: u64) -> Delay {
+        let mut delay = Delay::new();
+        delay.handle_rtt(1, rtt_ms * 1_000_000, false);
+        delay
+    }
+
+    #[test]
+    fn a_message_does_not_wait_as_a_bulk_transfer_would() {
+        let climb = Climb::new(None);
+        let far = delay(200);
+        let pace = |packets| climb.pace(None, &far, MTU_BYTES, packets);
+        // Four packets in less than ten milliseconds, and 32 in a round trip.
+        assert!(pace(0) >= 4.0 * MTU_BYTES / 0.01, "{}", pace(0));
+        assert_eq!(pace(LEAP_PACKETS_MIN), FIRST_PACKETS * MTU_BYTES / 0.2);
     }
 }

@@ -3,6 +3,8 @@
 /// Packets after which half of what was known has been replaced.
 const HALF_LIFE_PACKETS: f64 = 200.0;
 const HALF_LIFE_LONG_PACKETS: f64 = 600.0;
+/// Fewer say nothing about what the path loses by itself.
+const KNOWN_PACKETS: f64 = 40.0;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Share {
@@ -35,6 +37,9 @@ pub(super) struct LossModel {
     all: Share,
     /// Seen at the rate, lately, whatever the queue.
     cruise: Share,
+    /// Seen while the rate was searched and everything arrived as fast as it was sent: a first idea
+    /// until something has been sent below the rate.
+    start: Share,
 }
 
 impl LossModel {
@@ -42,6 +47,11 @@ impl LossModel {
     pub(super) fn handle_below(&mut self, missing: f64, packets: f64) {
         self.below.update(missing, packets, HALF_LIFE_LONG_PACKETS);
         self.all.update(missing, packets, HALF_LIFE_PACKETS);
+    }
+
+    /// A cohort sent while searching for the rate, which it did not exceed.
+    pub(super) fn handle_start(&mut self, missing: f64, packets: f64) {
+        self.start.update(missing, packets, HALF_LIFE_PACKETS);
     }
 
     /// A cohort sent at the rate.
@@ -71,10 +81,16 @@ impl LossModel {
         packets >= 20.0 && self.exceeds(seen)
     }
 
+    /// Compared with what was seen below the rate: where somebody's full queue is taken for a longer
+    /// route, it is what was seen *at* the rate that is in doubt.
     fn exceeds(&self, seen: Share) -> bool {
-        let spread = seen.deviation(3.0).hypot(self.below.deviation(3.0));
-        let is_known = self.below.packets >= 40.0;
-        is_known && seen.value > self.below.value.max(self.all.value) + 0.02 + 2.0 * spread
+        let (known, least) = match self.below.packets >= KNOWN_PACKETS {
+            true => (self.below, self.base()),
+            false => (self.start, 0.0),
+        };
+        let spread = seen.deviation(3.0).hypot(known.deviation(3.0));
+        let is_known = known.packets >= KNOWN_PACKETS;
+        is_known && seen.value > known.value.max(least) + 0.02 + 2.0 * spread
     }
 
     /// Whether load at the rate loses more than the path does by itself.
@@ -85,5 +101,51 @@ impl LossModel {
     /// What was seen at the rate said what it had to say.
     pub(super) fn forget_cruise(&mut self) {
         self.cruise = Share::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COHORT: f64 = 72.0;
+
+    fn repeat(times: usize, mut act: impl FnMut()) {
+        (0..times).for_each(|_| act());
+    }
+
+    #[test]
+    fn load_that_loses_is_seen_where_a_full_queue_is_taken_for_the_route() {
+        let mut loss = LossModel::default();
+        for _ in 0..12 {
+            loss.handle_below(0.01, COHORT);
+            // The base round trip is that of a full queue, so the queue looks short.
+            repeat(4, || loss.handle_cruise(0.13, COHORT, true));
+        }
+        assert!(loss.base() < 0.03, "{}", loss.base());
+        assert!(loss.has_excess());
+    }
+
+    #[test]
+    fn a_lossy_path_is_no_excess() {
+        let mut loss = LossModel::default();
+        for _ in 0..12 {
+            loss.handle_below(0.09, COHORT);
+            repeat(4, || loss.handle_cruise(0.11, COHORT, true));
+        }
+        assert!(!loss.has_excess());
+    }
+
+    #[test]
+    fn what_the_start_lost_is_known_before_anything_was_sent_below_the_rate() {
+        let mut loss = LossModel::default();
+        assert!(!loss.is_excess(0.4, COHORT), "nothing is known");
+        repeat(3, || loss.handle_start(0.01, COHORT));
+        assert!(loss.is_excess(0.4, COHORT));
+        assert!(!loss.is_excess(0.03, COHORT));
+        assert!(
+            loss.base() == 0.0,
+            "a rate is not corrected by what load may have lost"
+        );
     }
 }

@@ -112,6 +112,8 @@ pub struct Controller {
     newest: f64,
     latest: f64,
     is_limited: bool,
+    /// Packets sent since there was nothing left to send.
+    unbroken_packets: u64,
     /// Datagrams have become smaller: the path swallowed the larger ones for a while.
     has_shrunk: bool,
     pace: f64,
@@ -120,8 +122,8 @@ pub struct Controller {
 /// Part of the estimate that is sent at most where a link's rate had to be found out: a packet may
 /// always wait, or the link waits whenever a timer is late or the estimate is low.
 const CRUISE_GAIN_MAX: f64 = 1.02;
-/// Part of a link's known rate that is sent: the rest carries acknowledgements and repairs.
-const TOLD_GAIN: f64 = 0.991;
+/// The same where it was told: clocks differ, and what goes beside bulk needs a little.
+const TOLD_GAIN: f64 = 0.999;
 /// A real machine is never on time to the millisecond: so much queue, s, is no reason to slow down,
 const LATE: f64 = 0.003;
 /// nor is this part of the jitter: where gateways are held up, or the path does it, all of them are later.
@@ -167,6 +169,7 @@ impl Controller {
             newest: 0.0,
             latest: 0.0,
             is_limited: true,
+            unbroken_packets: 0,
             has_shrunk: false,
             pace: 0.0,
         };
@@ -196,6 +199,7 @@ impl Controller {
         self.begin_climb(now_ns.saturating_sub(self.sent_ns) as f64 / 1e9);
         self.sent_ns = now_ns;
         self.next_pn = self.next_pn.max(pn + 1);
+        self.unbroken_packets += 1;
         self.waiting_since_ns.get_or_insert(now_ns);
         self.cohorts.handle_sent(now_ns, bytes as f64);
         self.advance(now_ns);
@@ -224,6 +228,7 @@ impl Controller {
         }
         if is_limited {
             self.cohorts.handle_limited();
+            self.unbroken_packets = 0;
         }
         if let Some((pn, rtt_ns)) = self.batch.take() {
             let purpose = self.cohorts.handle_rtt(pn, rtt_ns);
@@ -485,6 +490,8 @@ impl Controller {
     /// Load loses more than the path does: somebody else needs room, or there is less of it.
     fn give_way(&mut self) {
         self.loss.forget_cruise();
+        // A longer route loses nothing: what was taken for one may have been a queue, and a full one.
+        self.delay.forget_floor();
         let rate = self.rate();
         // Never at one stroke: what arrived last may be an accident.
         self.rates
@@ -548,7 +555,9 @@ impl Controller {
     fn steer(&mut self) {
         let rate = self.rates.get();
         let pace = match &self.phase {
-            Phase::Climb(climb) => climb.pace(rate, &self.delay, self.mtu_bytes),
+            Phase::Climb(climb) => {
+                climb.pace(rate, &self.delay, self.mtu_bytes, self.unbroken_packets)
+            }
             Phase::Drain(_) => self.rate() * 0.5,
             Phase::Cruise(_) => self.rate() * self.cruise_gain(),
             Phase::Up => self.rate() * probe::UP_GAIN,
@@ -567,10 +576,10 @@ impl Controller {
         let slack = (IDLE_OF_THRESHOLD * self.threshold()).min(late);
         let excess = self.delay.queue() - packet - slack;
         let time = (2.0 * self.rtt()).max(0.2);
-        let gain = match self.is_at_max() {
-            true => TOLD_GAIN - excess.max(0.0) / time,
-            false => (1.0 - excess / time).min(CRUISE_GAIN_MAX),
+        let most = match self.is_at_max() {
+            true => TOLD_GAIN,
+            false => CRUISE_GAIN_MAX,
         };
-        gain.max(GAIN_MIN)
+        (1.0 - excess / time).min(most).max(GAIN_MIN)
     }
 }
