@@ -9,9 +9,10 @@ use farhaul_optimise::smb::smb2::open::OPLOCK_II;
 use model::client::Step;
 use model::plan::{
     BATCH, MS, OC1, Plan, SHARE_ALL, SHARE_READ, T1, Times, compare, open, read_ms,
-    run_beside_a_writer, whole,
+    run_beside_a_writer, run_with_stream, whole,
 };
 use model::server::OtherWrite;
+use model::server::folder::wide;
 use model::world::{Learner, World};
 use source::Noise;
 
@@ -178,6 +179,17 @@ fn a_client_without_oplocks_is_lent_one() {
         recalled += world.halves.unwrap()[1].stats().breaks;
     }
     assert!(recalled > 20, "{recalled}");
+}
+
+/// Samba takes a stream that was renamed under an oplock for the one that now has its old name.
+#[test]
+fn no_oplock_is_lent_to_who_opens_a_stream() {
+    for (name, is_lent) in [("f", true), ("f:s", false)] {
+        let steps = vec![whole(65_536, 1).remove(1), Step::Close];
+        let plan = Plan::reading(steps, 1_000_000, (OC1, 200 * MS));
+        let (forwarded, made) = run_with_stream(plan, &wide(name));
+        assert_eq!((forwarded == 1, made > 0), (is_lent, is_lent), "{name}");
+    }
 }
 
 #[test]

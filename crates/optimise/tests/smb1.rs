@@ -10,8 +10,8 @@ use farhaul_optimise::smb::smb2::header::Command;
 use model::client::Step;
 use model::plan::{
     BATCH, BLOCK, DISK_FULL, EXCLUSIVE, MS, OC1, Plan, SHARE_ALL, SHARE_READ, T1, Times,
-    assert_there_when_let_go, compare, content, open, read_ms, run_beside_a_writer, upload,
-    upload_head, upload_times, whole, write_over, writes_answered,
+    assert_there_when_let_go, compare, content, open, read_ms, run_beside_a_writer,
+    run_with_stream, upload, upload_head, upload_times, whole, write_over, writes_answered,
 };
 use model::server::OtherWrite;
 use model::world::World;
@@ -170,6 +170,17 @@ fn a_client_without_oplocks_is_lent_one() {
         recalled += world.halves.unwrap()[1].stats().breaks;
     }
     assert!(recalled > 20, "{recalled}");
+}
+
+/// A stream that is renamed while it is open is taken for another later.
+#[test]
+fn no_oplock_is_lent_to_who_opens_a_stream() {
+    for (name, is_lent) in [("f", true), ("f:s", false)] {
+        let steps = vec![read_all(BLOCK, 1), Step::Close];
+        let plan = reading(steps, 1_000_000, (OC1, 200 * MS));
+        let (_, made) = run_with_stream(plan, name);
+        assert_eq!(made > 0, is_lent, "{name}");
+    }
 }
 
 /// Somebody else writes while a file is read: from the break on the client sees it, whatever oplock it had.

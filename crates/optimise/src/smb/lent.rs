@@ -189,6 +189,17 @@ pub fn is_wanted(asks: bool, access: u32, share: u32, options: u32) -> bool {
     is_unprotected && moves && options & OPTIONS_ABOUT_OPLOCKS == 0
 }
 
+/// Whether a name is that of a file's stream (MS-FSCC 2.1.5). Samba knows those by their names: one that is renamed while
+/// it is open still breaks the oplock of whoever then makes another of its old name, and such a CREATE ends with an error.
+#[must_use]
+pub fn is_of_stream(name: &[u8], is_wide: bool) -> bool {
+    match is_wide {
+        // Where they begin depends on padding; a character that looks so costs a loan.
+        true => name.windows(2).any(|pair| pair == [b':', 0]),
+        false => name.contains(&b':'),
+    }
+}
+
 impl FarSmb {
     /// Whether to ask for an oplock in this request. From then on its connection cannot go opaque: breaks would reach a
     /// client that knows nothing of them.
@@ -200,6 +211,7 @@ impl FarSmb {
         let asks = create.oplock != OPLOCK_NONE;
         let is_wanted = is_wanted(asks, create.access, create.share, create.options);
         let has_room = self.lent.has_room() && self.credits.available() > 0;
+        let is_wanted = is_wanted && !is_of_stream(&create.name, true);
         is_plain && is_disk && is_wanted && has_room && !self.reading.is_quiet
     }
 
@@ -260,5 +272,20 @@ impl FarSmb {
             // Bounded by the credits that were spent.
             let _ = self.pending.insert(message_id, request);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_streams_are_known() {
+        let wide =
+            |name: &str| -> Vec<u8> { name.encode_utf16().flat_map(u16::to_le_bytes).collect() };
+        assert!(is_of_stream(&wide("d\\f:s"), true));
+        assert!(is_of_stream(&[&[0], &*wide("f:s:$DATA")].concat(), true));
+        assert!(!is_of_stream(&wide("d\\f \u{4e3a}"), true));
+        assert!(is_of_stream(b"f:s\0", false) && !is_of_stream(b"f\0", false));
     }
 }

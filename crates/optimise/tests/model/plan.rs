@@ -106,6 +106,25 @@ impl Plan {
     }
 }
 
+/// Reads a stream of a file without an oplock: how many reads were forwarded, and made ahead.
+pub fn run_with_stream(mut plan: Plan, name: &str) -> (u64, u64) {
+    plan.steps.insert(
+        0,
+        Step::Open {
+            name: name.to_owned(),
+            share: SHARE_ALL,
+            oplock: 0,
+        },
+    );
+    let mut world = plan.world(false);
+    let content = vec![plan.content.clone()];
+    world.server.files.insert(name.to_owned(), content);
+    world.run();
+    assert_eq!(world.client.read_bytes, plan.content.len() as u64);
+    let [near, far] = world.halves.unwrap().map(|half| half.stats());
+    (near.reads_forwarded, far.reads_made)
+}
+
 /// Reads a file of 4 MB while somebody else writes nearly all of it.
 pub fn run_beside_a_writer(plan: &Plan, at_ms: u64) -> World {
     let mut world = plan.world(false);

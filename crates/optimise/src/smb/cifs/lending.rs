@@ -1,7 +1,7 @@
 //! Oplocks of SMB1 that the far half holds for clients that ask for none. The other part of `far`; why, and how one is
 //! given back, is in `lent`.
 
-use super::super::lent::is_wanted;
+use super::super::lent::{is_of_stream, is_wanted};
 use super::super::netbios::packet;
 use super::super::smb1::header::{Header, LOCKING_ANDX, NT_CREATE_ANDX, lone_block};
 use super::super::smb1::open::{
@@ -26,6 +26,7 @@ impl FarCifs {
         let create = NtCreateRequest::parse(&block).ok()?;
         let asks = create.flags & (ASKS_OPLOCK | ASKS_BATCH) != 0;
         let is_wanted = is_wanted(asks, create.access, create.share, create.options);
+        let is_wanted = is_wanted && !is_of_stream(&create.name, header.is_wide());
         let may = self.agreed.can_read_ahead() && self.lent.has_room() && !self.reading.is_quiet;
         (is_wanted && may).then_some(create.flags | ASKS_OPLOCK)
     }

@@ -13,6 +13,8 @@ pub const FLAG_RESPONSE: u8 = 0x80;
 pub const FLAG2_SIGNED: u16 = 0x0004;
 /// SMB_FLAGS2_NT_STATUS: errors are NT's.
 pub const FLAG2_NT_STATUS: u16 = 0x4000;
+/// SMB_FLAGS2_UNICODE: text is in UTF-16.
+const FLAG2_WIDE: u16 = 0x8000;
 /// Nothing is chained behind.
 pub const ANDX_NONE: u8 = 0xff;
 /// The multiplex id of an oplock break, which answers nothing.
@@ -176,6 +178,12 @@ impl Header {
     #[must_use]
     pub fn is_signed(&self) -> bool {
         self.flags2 & FLAG2_SIGNED != 0 && self.signature != [0; 8]
+    }
+
+    /// Whether its text is in UTF-16.
+    #[must_use]
+    pub fn is_wide(&self) -> bool {
+        self.flags2 & FLAG2_WIDE != 0
     }
 
     /// Whether packets that are no messages follow.
