@@ -13,7 +13,7 @@ bench-tunnel: ; @scripts/bench-tunnel.sh ## the tunnel over 120 links in virtual
 bench-tunnel-live: ; @scripts/bench-tunnel-live.sh ## the tunnel on real packets beside cubic and BBR (ONLY=text)
 probe:     ; @scripts/probe.sh     ## how often the circuit tester names a planted fault, and the memo's table of windows (ONLY=text, ONLY=memo, RUNS=n, JOBS=n at once); goes on where it was stopped
 sim:       ; @scripts/sim.sh       ## HTTP over long links, simulated: the Waikato study, reduced (JOBS=n)
-smb-verdicts: ; @scripts/smb-verdicts.sh ## Samba's own tests of SMB, directly and through gateways: the same verdicts (ONLY=text)
+smb-verdicts: ; @scripts/smb-verdicts.sh ## Samba's own tests of SMB, directly and through gateways: the same verdicts (ONLY=text JOBS=n)
 study:     ; @scripts/study.sh     ## a plan of real SMB clients over many links, beside the study of 2006 (PLAN=wx2006-cifs: hours; RESUME=1 ONLY=text)
 setup:     ; @scripts/setup.sh     ## install the system packages that are missing
 clean:     ; @scripts/clean.sh     ## remove leftover labs, build products and results

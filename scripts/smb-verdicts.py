@@ -3,12 +3,13 @@
 
 What is run stands in docs/reference/smb-verdicts.txt. Each test has both ways the same server, the same link and a
 folder of its own; what differs is repeated on both ways until it is clear whether it always does. Needs root; makes two
-labs of its own. Writes out/smb-verdicts.json and prints what differs.
+labs of its own for each of JOBS. Writes out/smb-verdicts.json and prints what differs.
 """
 
 import concurrent.futures
 import json
 import os
+import queue
 import re
 import shutil
 import signal
@@ -21,17 +22,21 @@ FARHAUL = os.environ.get("FARHAUL", os.path.join(ROOT, "target/debug/farhaul"))
 LAB = os.environ.get("LAB", "verdicts")
 LIST = os.path.join(ROOT, "docs/reference/smb-verdicts.txt")
 ONLY = os.environ.get("ONLY", "")
+# Tests at a time: they wait more than they compute.
+JOBS = int(os.environ.get("JOBS", "4"))
 LINK = "rate 50mbit delay 12ms queue 100ms"
 # The server waits 35 s for an oplock that nobody gives back, and some tests let it wait more than once.
 LIMIT_S = 300
 # Of what differs, each way.
 REPEATS = 4
-DIALECTS = {"smb1": ("NT1", "NT1"), "smb2": ("SMB2_02", "SMB2_10")}
+DIALECTS = {"smb1": ("NT1", "NT1"), "smb2": ("SMB2_02", "SMB2_10"), "smb3": ("SMB3_00", "SMB3_11")}
 SERVER = "10.2.0.2"
 SHARE = "files"
 SECOND_SHARE = "files2"
 # Clients of Samba's sign some requests of every session with a key, in each dialect of SMB2: a guest's has none.
 USER = "guest%guest"
+# Tests under way.
+RUNNING = set()
 
 SMBD = """[global]
 server role = standalone server
@@ -58,6 +63,7 @@ kernel oplocks = no
 kernel share modes = no
 posix locking = no
 ea support = yes
+smbd:FSCTL_SMBTORTURE = yes
 [%s]
 path = {base}/offered
 read only = no
@@ -82,9 +88,9 @@ cache directory = {base}/client
 class Way:
     """A lab with a file server, with or without gateways."""
 
-    def __init__(self, name, has_gateways):
+    def __init__(self, number, name, has_gateways):
         self.name = name
-        self.lab = f"{LAB}-{name}"
+        self.lab = f"{LAB}{number}-{name}"
         self.has_gateways = has_gateways
         self.base = os.path.join("/run/farhaul-verdicts", self.lab)
         self.smbd = None
@@ -142,12 +148,15 @@ class Way:
                  f"--option=torture:share2={SECOND_SHARE}", test]
         running = subprocess.Popen(self.inside("client", words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                    stdin=subprocess.DEVNULL, start_new_session=True)
+        RUNNING.add(running)
         try:
             said = running.communicate(timeout=limit_s)[0].decode("utf-8", "replace")
         except subprocess.TimeoutExpired:
             os.killpg(running.pid, signal.SIGKILL)
             said = running.communicate()[0].decode("utf-8", "replace")
             return "timeout", said
+        finally:
+            RUNNING.discard(running)
         return verdict_of(said), said
 
     def socket(self, side):
@@ -174,39 +183,44 @@ def verdict_of(said):
 
 
 def tests_to_run():
-    """(dialect, test), as the list says."""
+    """(dialect, test, limit in s), as the list says."""
     known = subprocess.run(["smbtorture", "--list"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     with open(LIST, encoding="utf-8") as file:
         lines = [line.strip() for line in file if line.strip() and not line.startswith("#")]
     left_out = {line[1:] for line in lines if line.startswith("-")}
     tests = {}
-    for dialect, suite in (line.split() for line in lines if not line.startswith("-")):
+    for dialect, suite, *limit in (line.split() for line in lines if not line.startswith("-")):
         # SUITE.TEST.TEST is what is run as SUITE.TEST.
         names = [line.rpartition(".")[0] for line in known]
         found = [name for name in names if name == suite or name.startswith(suite + ".")]
         if not found:
             raise SystemExit(f"{LIST}: this smbtorture has no {suite}")
-        tests.update({(dialect, name): None for name in found if name not in left_out})
-    return [test for test in tests if ONLY in f"{test[0]} {test[1]}"]
+        limit_s = int(limit[0]) if limit else LIMIT_S
+        tests.update({(dialect, name): limit_s for name in found if name not in left_out})
+    tests = [(dialect, name, limit_s) for (dialect, name), limit_s in tests.items() if ONLY in f"{dialect} {name}"]
+    # Those that take longest come first, and the others beside them.
+    return sorted(tests, key=lambda test: -test[2])
 
 
-def both(ways, dialect, test):
+def both(ways, *test):
     """A test on both ways side by side."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        return [running.result() for running in [pool.submit(way.torture, dialect, test) for way in ways]]
+        return [running.result() for running in [pool.submit(way.torture, *test) for way in ways]]
 
 
-def compare(ways, dialect, test):
+def compare(ways, dialect, test, limit_s=LIMIT_S):
     """The row of a test."""
-    seen = [both(ways, dialect, test)]
+    seen = [both(ways, dialect, test, limit_s)]
     if seen[0][0][0] != seen[0][1][0]:
-        seen += [both(ways, dialect, test) for _ in range(REPEATS)]
+        seen += [both(ways, dialect, test, limit_s) for _ in range(REPEATS)]
     direct, pair = ([verdict for verdict, _ in results] for results in zip(*seen))
     # What happens directly, too, if only at times, is no difference.
     is_same = set(pair) <= set(direct)
     row = blank(f"{dialect}/{test}", "pair", "verdict as directly", "bool")
     row.update(value=float(is_same), target=1.0, op=">=", ok=is_same, n=len(pair))
     row["detail"] = {"direct": direct, "pair": pair}
+    if set(pair) == set(direct) == {"timeout"}:
+        row.update(value=None, ok=None, error=f"not compared: {limit_s} s are not enough")
     if len(pair) > 1:
         row["detail"].update(direct_said=tail(seen[-1][0][1]), pair_said=tail(seen[-1][1][1]))
     return row
@@ -223,7 +237,7 @@ def blank(scenario, config, metric, unit):
 
 
 def counted(way):
-    """What shows that the optimisers of the pair were at work."""
+    """What shows that the optimisers of a pair were at work."""
     flows = {}
     for line in way.metrics().splitlines():
         if line.startswith(("farhaul_flows_recognised_total", "farhaul_flows_not_optimised_total")):
@@ -231,35 +245,64 @@ def counted(way):
     return {"flows": flows, "optimiser": {side: way.optimiser(side) for side in "ab"}}
 
 
-def main():
-    if os.geteuid() != 0:
-        sys.exit("network namespaces need root")
-    # Both labs go away however this ends.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit("stopped"))
-    tests = tests_to_run()
-    began, date = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    rows = []
-    with Way("direct", False) as direct, Way("pair", True) as pair:
-        for number, (dialect, test) in enumerate(tests, 1):
-            row = compare((direct, pair), dialect, test)
+def work(number, tests, rows, count):
+    """Does tests as long as there are any, in a pair of labs; what its gateways have done."""
+    began = time.monotonic()
+    with Way(number, "direct", False) as direct, Way(number, "pair", True) as pair:
+        while True:
+            try:
+                dialect, test, limit_s = tests.get_nowait()
+            except queue.Empty:
+                return counted(pair)
+            row = compare((direct, pair), dialect, test, limit_s)
             rows.append(row)
             detail = row["detail"]
             if len(detail["pair"]) > 1:
                 print(f"{'same' if row['ok'] else 'DIFFERS'}  {row['scenario']}: {detail}", flush=True)
             minutes = (time.monotonic() - began) / 60
-            print(f"{number} of {len(tests)} in {minutes:.0f} min: {test} {detail['pair'][0]}", file=sys.stderr, flush=True)
-        activity = counted(pair)
-    optimiser = activity["optimiser"]["a"]
-    for what in ("reads_answered", "writes_answered"):
+            print(f"{len(rows)} of {count} in {minutes:.0f} min: {test} {detail['pair'][0]}", file=sys.stderr, flush=True)
+
+
+def all_rows(listed):
+    """The rows of all tests, several at a time, and what the gateways of each pair have done."""
+    rows, tests = [], queue.Queue()
+    for test in listed:
+        tests.put(test)
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        workers = [pool.submit(work, number, tests, rows, len(listed)) for number in range(min(JOBS, len(listed)))]
+        try:
+            return rows, [worker.result() for worker in workers]
+        finally:
+            # Who is stopped does no more tests, and ends those under way.
+            while not tests.empty():
+                tests.get_nowait()
+            for running in tuple(RUNNING):
+                os.killpg(running.pid, signal.SIGKILL)
+
+
+def main():
+    if os.geteuid() != 0:
+        sys.exit("network namespaces need root")
+    # All labs go away however this ends.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit("stopped"))
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    rows, activity = all_rows(tests_to_run())
+    rows.sort(key=lambda row: row["scenario"])
+    for what in ("reads_made", "writes_answered"):
+        side = "b" if what == "reads_made" else "a"
         row = blank("smb", "pair", what, "count")
-        row.update(value=float(optimiser[what]), n=1, detail=activity)
+        total = sum(pair["optimiser"][side][what] for pair in activity)
+        row.update(value=float(total), n=len(activity), detail={"pairs": activity})
         # Of all tests together there must be some, or nothing was compared.
-        row.update({} if ONLY else {"target": 1.0, "op": ">=", "ok": optimiser[what] > 0})
+        row.update({} if ONLY else {"target": 1.0, "op": ">=", "ok": total > 0})
         rows.append(row)
     write(date, rows)
     verdicts = [row["detail"]["pair"][0].split(" at ")[0] for row in rows if row["unit"] == "bool"]
     print({verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))})
+    for row in rows:
+        if row["error"]:
+            print(f"{row['scenario']}: {row['error']}")
     failed = [row["scenario"] for row in rows if row["ok"] is False]
     print(f"{len(rows) - len(failed)} of {len(rows)} rows hold; not: {', '.join(failed) or 'none'}")
     sys.exit(1 if failed else 0)
