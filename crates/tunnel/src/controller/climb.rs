@@ -150,11 +150,12 @@ impl Climb {
         unbroken_packets: u64,
     ) -> f64 {
         // Somebody's message must not hold up another's until there is more than a train of them.
-        let rtt = match unbroken_packets < LEAP_PACKETS_MIN {
-            true => delay.base().min(LEAP_FIRST_RTT),
-            false => delay.base(),
+        let is_message = unbroken_packets < LEAP_PACKETS_MIN && self.leaps(delay);
+        let rtt = match is_message {
+            true => LEAP_FIRST_RTT,
+            false => delay.base().max(FIRST_RTT_MIN),
         };
-        let first = FIRST_PACKETS * mtu_bytes / rtt.max(FIRST_RTT_MIN);
+        let first = FIRST_PACKETS * mtu_bytes / rtt;
         let known = rate.unwrap_or(0.0);
         match self.stride {
             Stride::Leap => {
