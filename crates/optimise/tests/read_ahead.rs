@@ -16,9 +16,6 @@ use model::server::folder::wide;
 use model::world::{Learner, World};
 use source::Noise;
 
-/// DesiredAccess of a client that does not write.
-const ACCESS_TO_READ: u32 = 0x12_0089;
-
 /// Reads of the client's that waited for the link.
 fn round_trips(world: &World) -> u64 {
     match &world.halves {
@@ -366,7 +363,6 @@ fn what_is_lent_can_be_used() {
         let steps = vec![open(SHARE_ALL, BATCH), read, burst, Step::Close];
         let mut plan = Plan::reading(steps, 3_000_000, (OC1, 60 * MS));
         plan.manners.asks = 8192;
-        plan.manners.access = ACCESS_TO_READ;
         plan.terms.read_ns = 20 * MS;
         plan.terms.credits_max = 600 + 100 * nth as u64;
         plan.terms.credits_later = Some((nth as u64 * 100 * MS, later));
@@ -502,8 +498,6 @@ fn random_histories_with_plenty_of_credits() {
             }
         }
         plan.manners.asks = [40, 8192][noise.below(2) as usize];
-        // None for writes that are answered early: those stay with the near half.
-        plan.manners.access = ACCESS_TO_READ;
         plan.terms.read_ns = noise.below(40) * MS;
         plan.terms.credits_max = 500 + noise.below(700);
         let later = (noise.below(3000) * MS, 1 + noise.below(700));

@@ -196,6 +196,8 @@ fn random_histories() {
             plan.manners.asks = 8192;
             plan.terms.credits_max += 500;
             plan.terms.read_ns = noise.below(20) * MS;
+            let later = (noise.below(2000) * MS, 1 + noise.below(300));
+            plan.terms.credits_later = (seed % 8 == 0).then_some(later);
         }
         plan.terms.grants_oplocks = noise.below(6) > 0;
         let mut world = plan.world(false);

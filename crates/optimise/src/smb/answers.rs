@@ -46,11 +46,10 @@ impl FarSmb {
             return (answered, Ok(()));
         }
         let is_last = header.status != STATUS_PENDING;
-        let is_alone = header.credits == 0 && is_last;
         let removed = is_last
             .then(|| self.pending.remove(header.message_id))
             .flatten();
-        let is_alone = is_alone && !self.pending.has_clients();
+        let is_alone = is_last && !self.pending.has_clients();
         let mut request = removed;
         let Some(request) = request
             .as_mut()

@@ -29,7 +29,13 @@ pub struct Credits {
     given: u64,
     /// Spent for requests of ours that are at the server.
     working: i64,
+    /// With the near half, for writes that it answers.
+    room: u32,
 }
+
+/// More than the near half was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Few;
 
 /// What was asked in a request of the client's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,10 +83,11 @@ impl Credits {
         self.client += header.map_or(0, |header| header.ids_taken() as i64);
     }
 
-    /// Whether the client has lent what requests of its own that take so many need now.
+    /// Whether requests of the client's that take so many are more than the server takes now: it has lent them.
     #[must_use]
     pub fn lacks(&self, charge: u64) -> bool {
-        self.spare < 0 && self.client + self.spare < charge as i64
+        let left = self.client + self.spare + i64::from(self.room);
+        self.spare < 0 && left < charge as i64
     }
 
     /// How many to ask for in addition so that there are `wanted` some day.
@@ -111,7 +118,8 @@ impl Credits {
         given += self.surplus(given, asked).min(missing) as u16;
         // A client without credits and without requests could never go on; a server that leaves it
         // without counts ours.
-        if given == 0 && is_alone && self.client <= 0 && total > 0 {
+        let is_dry = given == 0 && is_alone && self.client <= 0;
+        if is_dry && total + i64::from(self.room) > 0 {
             given = 1;
         }
         self.spare = total - i64::from(given);
@@ -145,13 +153,29 @@ impl Credits {
         self.working = (self.working - 1).max(0);
     }
 
-    /// Takes credits of our own for the near half.
+    /// Gives credits of our own to the near half.
     pub fn spend(&mut self, charge: u32) -> bool {
         let is_enough = self.spare() >= charge;
         if is_enough {
             self.spare -= i64::from(charge);
+            self.room += charge;
         }
         is_enough
+    }
+
+    /// The near half has spent so many of its own.
+    ///
+    /// # Errors
+    /// When it has not so many.
+    pub fn spend_room(&mut self, charge: u32) -> Result<(), Few> {
+        self.room = self.room.checked_sub(charge).ok_or(Few)?;
+        Ok(())
+    }
+
+    /// What the near half has.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        self.room
     }
 
     /// Takes a credit for a request of ours. One that somebody waits for borrows of a client that has few, too.
@@ -319,5 +343,21 @@ mod tests {
         };
         assert_eq!(credits.handle_grant(0, &mut asked, true), 1, "out of ours");
         assert_eq!(credits.spare(), 19);
+    }
+
+    #[test]
+    fn a_client_goes_on_with_what_the_near_half_does_not_use() {
+        let mut credits = Credits::new();
+        credits.handle_request(1);
+        let mut asked = credits.ask(1, 20);
+        credits.handle_grant(21, &mut asked, true);
+        assert!(credits.spend(20) && credits.room() == 20);
+        credits.handle_request(1);
+        let mut asked = credits.ask(1, 0);
+        assert_eq!(credits.handle_grant(0, &mut asked, true), 1);
+        assert!(!credits.lacks(1));
+        assert_eq!(credits.spend_room(20), Ok(()));
+        assert!(credits.lacks(1), "it waits for the writes");
+        assert_eq!(credits.spend_room(1), Err(Few));
     }
 }

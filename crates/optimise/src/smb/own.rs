@@ -129,7 +129,6 @@ impl FarSmb {
             headers.filter_map(|(start, end)| Header::parse(message.get(start..end)?).ok());
         let charge = headers
             .filter(|header| header.command != Command::Cancel)
-            .filter(|header| !self.writing.is_paid(header.message_id))
             .map(|header| header.ids_taken())
             .sum();
         // What is at the server brings some back.

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::{Bytes, BytesMut};
 
 use super::asked::written;
+use super::credits::Few;
 use super::far::FarSmb;
 use super::files::{Files, OpenFile, Part};
 use super::message::{Message, Room};
@@ -41,8 +42,6 @@ pub struct Writing {
     at_server: BTreeMap<u64, Part>,
     /// What the server said of one that the client believes done.
     failed: BTreeMap<FileId, u32>,
-    /// The near half's credits.
-    room_credits: u32,
     /// Ours for writes that are at the server.
     working_credits: u32,
     /// Done, and the near half does not know.
@@ -152,12 +151,6 @@ impl Writing {
         })
     }
 
-    /// Whether the near half answers the write with this id, and we have paid.
-    #[must_use]
-    pub fn is_paid(&self, id: u64) -> bool {
-        self.announced.get(&id).is_some_and(|(_, is_paid)| *is_paid)
-    }
-
     /// Whether the near half answers the write with this id; and whether we pay.
     pub fn take_announced(&mut self, id: u64) -> Option<bool> {
         self.announced.remove(&id).map(|(_, is_paid)| is_paid)
@@ -228,7 +221,7 @@ impl FarSmb {
     }
 
     fn room_missing(&self) -> u32 {
-        let has = self.writing.room_credits + self.writing.working_credits;
+        let has = self.credits.room() + self.writing.working_credits;
         ROOM_CREDITS.saturating_sub(has)
     }
 
@@ -265,7 +258,6 @@ impl FarSmb {
         if !self.credits.spend(credits) {
             credits = 0;
         }
-        self.writing.room_credits += credits;
         let given = self.credits.given();
         if let Some(room) = self.writing.take_news(credits, given) {
             out.message(Message::Room(room).encode());
@@ -311,8 +303,9 @@ impl FarSmb {
         // Two bytes on the wire.
         let charge = ids as u32;
         if *is_paid {
-            let left = self.writing.room_credits.checked_sub(charge);
-            self.writing.room_credits = left.ok_or(Reason::Halves)?;
+            self.credits
+                .spend_room(charge)
+                .map_err(|Few| Reason::Halves)?;
         } else {
             self.credits.handle_request(ids);
         }
