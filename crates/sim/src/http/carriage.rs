@@ -357,11 +357,11 @@ mod tests {
     fn a_frame_arrives_at_the_told_rate() {
         let (frame, now_ns, lost) = deliver(143_600, |_| false);
         assert_eq!((frame.map(|frame| frame.len()), lost), (Some(143_600), 0));
-        // 100 packets of 1500 bytes at 0.991 Mbyte/s, which is what the controller
+        // 100 packets of 1500 bytes at 0.999 Mbyte/s, which is what the controller
         // makes of a told rate, the last without its own
         // time on the wire, and 50 ms.
         assert!(
-            (now_ns as f64 / 1e9 - (99.0 * 0.0015 / 0.991 + 0.05)).abs() < 0.001,
+            (now_ns as f64 / 1e9 - (99.0 * 0.0015 / 0.999 + 0.05)).abs() < 0.001,
             "{now_ns}"
         );
     }

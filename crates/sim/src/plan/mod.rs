@@ -35,8 +35,9 @@ pub const MODEL_VERSION: u32 = 1;
 /// * 3: its start over long round trips, its pace without loss, its share beside others;
 /// * 4: its search under requests;
 /// * 5: its view of machines that are held up;
-/// * 6: its pace without loss, its shorter headers.
-pub const PAIR_VERSION: u32 = 6;
+/// * 6: its pace without loss, its shorter headers;
+/// * 7: its pace where the rate was told, its start with messages.
+pub const PAIR_VERSION: u32 = 7;
 
 /// Text of a file a plan names, and where the plan says it is.
 pub type ReadFile<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
