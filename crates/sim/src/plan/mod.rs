@@ -36,7 +36,7 @@ pub const MODEL_VERSION: u32 = 1;
 /// * 4: its search under requests;
 /// * 5: its view of machines that are held up;
 /// * 6: its pace without loss, its shorter headers;
-/// * 7: its pace where the rate was told, its start with messages.
+/// * 7: its pace where the rate was told, its start with messages, no rate from a timer's step.
 pub const PAIR_VERSION: u32 = 7;
 
 /// Text of a file a plan names, and where the plan says it is.

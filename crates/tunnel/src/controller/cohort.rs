@@ -181,6 +181,11 @@ impl Cohorts {
 }
 
 impl Sample {
+    /// About how long it took to arrive, s.
+    pub(super) fn span(&self, mtu_bytes: f64) -> f64 {
+        self.sent_packets * mtu_bytes / self.rate.max(1.0)
+    }
+
     /// The rate as the growth of the round trip tells it. What arrives slower than it was sent waits
     /// ever longer; a late acknowledgement makes no packet wait, and the least round trips of either
     /// half hardly know of it. `grain`: what small packets are faster by than large ones, s.

@@ -139,6 +139,8 @@ const SHORT_QUEUE: f64 = 0.022;
 const SMALL_COHORT_PACKETS: f64 = 40.0;
 /// A cohort has as many at least, unless its phase ends.
 const COHORT_PACKETS_MIN: u64 = 20;
+/// What some packets that arrived in less, s, seem to have arrived at is the step of a timer.
+const MEASURED: f64 = 0.001;
 /// Round trips that vary by more, s: not every acknowledgement comes when it could.
 const UNEVEN: f64 = 0.0005;
 /// What the two ways to tell a rate differ by where packets are few and nothing is wrong.
@@ -478,9 +480,11 @@ impl Controller {
 
     fn learn_rate(&mut self, sample: &Sample, corrected: f64) {
         let known = self.rates.get().unwrap_or(0.0);
-        // A probe that became due has cut a cohort short: what is left of it tells nothing.
+        // A probe that became due has cut a cohort short: what is left of it tells nothing, unless
+        // packets are few because the rate is taken for less than it is.
         let is_whole = sample.sent_packets >= COHORT_PACKETS_MIN as f64;
-        let is_news = (is_whole && !sample.is_limited && !sample.is_lump) || corrected > known;
+        let is_more = corrected > known && (is_whole || sample.span(self.mtu_bytes) >= MEASURED);
+        let is_news = (is_whole && !sample.is_limited && !sample.is_lump) || is_more;
         if is_news && !self.is_at_max() {
             let max = self.rate_max().unwrap_or(f64::MAX);
             self.rates.update(corrected.min(max));

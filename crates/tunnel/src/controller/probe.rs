@@ -143,4 +143,32 @@ mod tests {
         let found_ns = run(&mut controller, 1e6);
         assert!(found_ns < 10_000_000_000, "{found_ns}");
     }
+
+    /// What is left of a cohort that a probe has cut short, of packets as far apart as told.
+    fn remnant(packets: f64, bytes_per_s: f64) -> Sample {
+        let span = packets * f64::from(MTU_BYTES) / bytes_per_s;
+        Sample {
+            purpose: crate::controller::cohort::Purpose::Cruise,
+            rate: bytes_per_s,
+            sent_rate: bytes_per_s,
+            sent_packets: packets,
+            pace: bytes_per_s,
+            sent_span: span,
+            missing: 0.0,
+            rtt_ns: (RTT_NS, RTT_NS),
+            is_limited: false,
+            is_lump: false,
+        }
+    }
+
+    #[test]
+    fn the_step_of_a_timer_is_no_faster_link() {
+        let mut controller = Controller::new(PathSettings::default(), MTU_BYTES);
+        controller.rates.set(1.21e8);
+        controller.learn_rate(&remnant(15.0, 1.27e8), 1.27e8);
+        assert_eq!(controller.rate(), 1.21e8, "in a sixth of a millisecond");
+        controller.rates.set(1e5);
+        controller.learn_rate(&remnant(5.0, 1.2e5), 1.2e5);
+        assert_eq!(controller.rate(), 1.2e5, "few, and slowly");
+    }
 }
