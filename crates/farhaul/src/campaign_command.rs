@@ -15,15 +15,12 @@ use farhaul_lab::table::Screen;
 
 use crate::failure::Failure;
 use crate::print;
-use crate::probe_command::{Far, Way, bytes, positive};
+use crate::probe_command::{Far, UDP_PAYLOAD_BYTES, UDP_RATE_MBIT, Way, bytes, positive};
 
 /// Longest time between two runs: a day.
 const EVERY_S_MAX: f64 = 86_400.0;
 /// Longest run: an hour, as of any test.
 const FOR_S_MAX: f64 = 3600.0;
-/// Of UDP, where nothing else is asked for: as `farhaul probe udp` has it.
-const RATE_MBIT: f64 = 1.0;
-const PAYLOAD_BYTES: u32 = 1400;
 
 const EXAMPLES: &str = "\
 examples: farhaul probe campaign far-end.example --runs 8755 --for 10s --circuit 1000
@@ -200,10 +197,10 @@ impl CampaignCommand {
                 "UDP is one flow each way: `--streams` is for TCP and `--iperf3`".to_owned(),
             );
         }
-        let payload = self.payload.unwrap_or(PAYLOAD_BYTES);
+        let payload = self.payload.unwrap_or(UDP_PAYLOAD_BYTES.into());
         let payload = u16::try_from(payload)
             .map_err(|_| format!("no datagram has a payload of {payload} bytes"))?;
-        let bit_per_s = self.rate.unwrap_or(RATE_MBIT) * 1e6;
+        let bit_per_s = self.rate.unwrap_or(UDP_RATE_MBIT) * 1e6;
         let seconds = self.length.as_secs_f64();
         Ok(FlowPlan::even(self.way.into(), payload, bit_per_s, seconds))
     }
@@ -218,7 +215,7 @@ impl CampaignCommand {
             duration_s: self.length.as_secs(),
             omit_s: 0,
             udp: self.udp,
-            bit_per_s: bit_per_s(self.rate.or(self.udp.then_some(RATE_MBIT))),
+            bit_per_s: bit_per_s(self.rate.or(self.udp.then_some(UDP_RATE_MBIT))),
             window_bytes: None,
             mss_bytes: None,
             block_bytes: self.payload,

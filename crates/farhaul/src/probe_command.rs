@@ -25,6 +25,10 @@ example: far end:   farhaul probe serve
 exit codes: 0 no fault, 10 fault found, 3 nobody there, 4 refused, 5 broken
 protocol, 6 lost or silent, 7 interrupted, 2 wrong usage, 1 own trouble";
 
+/// Of UDP, where nothing else is asked for.
+pub(crate) const UDP_RATE_MBIT: f64 = 1.0;
+pub(crate) const UDP_PAYLOAD_BYTES: u16 = 1400;
+
 /// `farhaul probe`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -186,10 +190,10 @@ struct Udp {
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     time: f64,
     /// Payload rate in Mbit/s.
-    #[arg(long, value_name = "MBIT", default_value_t = 1.0, value_parser = positive)]
+    #[arg(long, value_name = "MBIT", default_value_t = UDP_RATE_MBIT, value_parser = positive)]
     rate: f64,
     /// Payload of a datagram in bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = 1400)]
+    #[arg(long, value_name = "BYTES", default_value_t = UDP_PAYLOAD_BYTES)]
     payload: u16,
 }
 

@@ -60,19 +60,17 @@ impl Drop for Folder {
     }
 }
 
+/// A campaign with a server here, and its file.
+fn campaign_words<'a>(port: &'a str, file: &'a str) -> [&'a str; 6] {
+    ["campaign", "127.0.0.1", "--port", port, "--file", file]
+}
+
 #[test]
 fn a_campaign_goes_on_and_ends_with_document_and_page() {
     let (server, folder) = (Server::start(), Folder::new("whole"));
     let file = folder.file();
     let campaign = |more: &[&str]| {
-        let words = [
-            "campaign",
-            "127.0.0.1",
-            "--port",
-            &server.port,
-            "--file",
-            &file,
-        ];
+        let words = campaign_words(&server.port, &file);
         let settings = ["--way", "both", "--for", "30ms", "--circuit", "1000"];
         probe(&[&words[..], &settings, more].concat())
     };
@@ -154,14 +152,7 @@ fn a_campaign_outlives_its_server_and_an_interrupt_ends_it_with_a_document() {
 fn a_campaign_of_datagrams_tells_their_loss() {
     let (server, folder) = (Server::start(), Folder::new("udp"));
     let file = folder.file();
-    let words = [
-        "campaign",
-        "127.0.0.1",
-        "--port",
-        &server.port,
-        "--file",
-        &file,
-    ];
+    let words = campaign_words(&server.port, &file);
     let settings = [
         "--udp",
         "--rate",
@@ -250,15 +241,8 @@ fn a_campaign_with_the_real_iperf3_goes_on_back_to_back() {
     let (server, folder) = (RealIperf3::start(), Folder::new("iperf3"));
     let file = folder.file();
     let campaign = |file: &str, more: &[&str]| {
-        let words = [
-            "campaign",
-            "127.0.0.1",
-            "--port",
-            &server.port,
-            "--iperf3",
-            "--json",
-        ];
-        let settings = ["--for", "1s", "--file", file];
+        let words = campaign_words(&server.port, file);
+        let settings = ["--iperf3", "--json", "--for", "1s"];
         document(&probe(&[&words[..], &settings, more].concat()), CAMPAIGN)
     };
     let tcp = campaign(

@@ -83,11 +83,17 @@ impl Credits {
         self.client += header.map_or(0, |header| header.ids_taken() as i64);
     }
 
+    /// Whether requests of ours use what the client has lent.
+    #[must_use]
+    pub fn is_borrowing(&self) -> bool {
+        self.spare < 0
+    }
+
     /// Whether requests of the client's that take so many are more than the server takes now: it has lent them.
     #[must_use]
     pub fn lacks(&self, charge: u64) -> bool {
         let left = self.client + self.spare + i64::from(self.room);
-        self.spare < 0 && left < charge as i64
+        self.is_borrowing() && left < charge as i64
     }
 
     /// How many to ask for in addition so that there are `wanted` some day.

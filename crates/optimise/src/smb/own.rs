@@ -120,6 +120,10 @@ impl FarSmb {
 
     /// Whether a request of the client's must wait: it takes credits that the client has lent us.
     pub(super) fn lacks_credits(&self, piece: &Piece) -> bool {
+        // What is at the server brings some back.
+        if !self.credits.is_borrowing() || self.pending.is_empty() {
+            return false;
+        }
         let (Piece::Beginning(packet) | Piece::Message(packet)) = piece else {
             return false;
         };
@@ -131,8 +135,7 @@ impl FarSmb {
             .filter(|header| header.command != Command::Cancel)
             .map(|header| header.ids_taken())
             .sum();
-        // What is at the server brings some back.
-        self.credits.lacks(charge) && !self.pending.is_empty()
+        self.credits.lacks(charge)
     }
 
     fn send_orders(&mut self, out: &mut Outbox) {

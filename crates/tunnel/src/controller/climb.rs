@@ -202,8 +202,7 @@ impl Controller {
             (Some(Purpose::Leap), _) => true,
             (Some(Purpose::Rest), Phase::Climb(climb)) => climb.leap != Leap::Whole,
             (Some(Purpose::Rest), _) => true,
-            // While a queue is tested it moves, whoever's it is.
-            _ => matches!(self.phase, Phase::Yield(_)),
+            _ => false,
         }
     }
 

@@ -108,6 +108,7 @@ impl Controller {
 mod tests {
     use super::*;
     use crate::PathSettings;
+    use crate::controller::cohort::Purpose;
     use std::collections::VecDeque;
 
     const MTU_BYTES: u16 = 1472;
@@ -148,7 +149,7 @@ mod tests {
     fn remnant(packets: f64, bytes_per_s: f64) -> Sample {
         let span = packets * f64::from(MTU_BYTES) / bytes_per_s;
         Sample {
-            purpose: crate::controller::cohort::Purpose::Cruise,
+            purpose: Purpose::Cruise,
             rate: bytes_per_s,
             sent_rate: bytes_per_s,
             sent_packets: packets,
