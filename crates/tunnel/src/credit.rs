@@ -12,8 +12,11 @@
 //! round trips' worth carries .95 of what the link does, twelve .98, sixteen .985. A window too large
 //! costs nothing as long as the reader keeps up, and a reader that is slow gets no more.
 //!
-//! The same is judged by what arrives when credit runs short and all that could be read was read:
-//! behind a hole nothing is read for round trips, and growth must not wait for that.
+//! The same is judged by what arrives when credit runs short and what could be read was read:
+//! behind a hole nothing is read for round trips, and growth must not wait for that. It is the pace
+//! at which data comes while it comes (`arrivals.rs`), for who waits for credit sends nothing.
+
+use crate::arrivals::{Arrivals, Pace};
 
 /// What a frame costs besides its payload, bytes; about what keeping it in a map costs.
 pub const FRAME_COST_BYTES: u64 = 128;
@@ -27,6 +30,16 @@ const GROW_ROUND_TRIPS: u64 = 12;
 /// A window grows by at most this factor at once: at first only a burst was read.
 const GROW_FACTOR_MAX: u64 = 8;
 
+/// A flow that has brought less than this part of its initial window needs no larger one.
+const GROW_PART_MIN: u64 = 8;
+
+/// What may be unread before anything was read, as a part of the initial window.
+const UNREAD_PART: u64 = 16;
+
+/// The part of the pool that is free which a flow may take within its first round trip: nobody knows
+/// yet whether its reader will keep up.
+const FIRST_ROUND_PART: u64 = 4;
+
 /// A grown window that lasts longer than this many round trips is too large, if others need it.
 const SHRINK_ROUND_TRIPS: u64 = 32;
 
@@ -37,6 +50,13 @@ pub(crate) fn cost_bytes(payload_bytes: usize) -> u64 {
     } else {
         (payload_bytes as u64).saturating_add(FRAME_COST_BYTES)
     }
+}
+
+/// What [`GROW_ROUND_TRIPS`] bring at this pace.
+fn aim_bytes(pace: &Pace, rtt_ns: u64) -> u64 {
+    let aim_ns = u128::from(rtt_ns.saturating_mul(GROW_ROUND_TRIPS));
+    let aim = u128::from(pace.bytes) * aim_ns / u128::from(pace.elapsed_ns.max(1));
+    u64::try_from(aim).unwrap_or(u64::MAX)
 }
 
 /// What all windows of a peer may grow by together.
@@ -75,8 +95,7 @@ pub(crate) struct Grant {
     consumed_bytes: u64,
     /// When, and at which count, the window now being consumed began.
     mark: Option<(u64, u64)>,
-    /// The same of the window now arriving.
-    arrival_mark: Option<(u64, u64)>,
+    arrivals: Arrivals,
 }
 
 impl Grant {
@@ -88,7 +107,7 @@ impl Grant {
             granted_bytes: initial_bytes,
             consumed_bytes: 0,
             mark: None,
-            arrival_mark: None,
+            arrivals: Arrivals::default(),
         }
     }
 
@@ -128,36 +147,55 @@ impl Grant {
         rtt_ns: u64,
         pool: &mut Pool,
     ) -> bool {
-        let (mark_ns, mark_bytes) = *self.arrival_mark.get_or_insert((now_ns, 0));
-        let left_bytes = self.granted_bytes.saturating_sub(arrived_bytes);
-        let came_bytes = arrived_bytes.saturating_sub(mark_bytes);
-        let is_short = left_bytes <= self.window_bytes / 4 * 3;
-        let is_read = unread_bytes <= self.window_bytes / 4;
-        if !is_short || !is_read || came_bytes < self.window_bytes / 8 {
+        let Some(pace) = self.arrivals.pace(now_ns, arrived_bytes, rtt_ns) else {
+            return false;
+        };
+        if arrived_bytes < self.initial_bytes / GROW_PART_MIN {
             return false;
         }
-        self.arrival_mark = Some((now_ns, arrived_bytes));
-        // Frames that were waited for come in bursts: that is no pace.
-        let elapsed_ns = now_ns.saturating_sub(mark_ns).max(rtt_ns / 8);
-        self.grow(elapsed_ns, came_bytes, rtt_ns, pool);
+        let left_bytes = self.granted_bytes.saturating_sub(arrived_bytes);
+        let is_short = pace.is_first_round || left_bytes <= self.window_bytes / 4 * 3;
+        // What is still behind a hole is credit that was used, too, and is not seen here.
+        let is_far = aim_bytes(&pace, rtt_ns) >= self.window_bytes.saturating_mul(2);
+        if !(is_short || is_far) || !self.keeps_up(unread_bytes) {
+            return false;
+        }
+        let taken_bytes = self.window_bytes.saturating_sub(self.initial_bytes);
+        let most_bytes = if pace.is_first_round {
+            let part_bytes = pool.free_bytes().saturating_add(taken_bytes) / FIRST_ROUND_PART;
+            part_bytes.saturating_sub(taken_bytes)
+        } else {
+            u64::MAX
+        };
+        self.grow(&pace, rtt_ns, most_bytes, pool);
         let new_bytes = self.limit_bytes().saturating_sub(self.granted_bytes);
         new_bytes >= self.window_bytes / 4
     }
 
-    /// The window becomes what `GROW_ROUND_TRIPS` bring at a pace of `bytes` in `elapsed_ns`.
-    fn grow(&mut self, elapsed_ns: u64, bytes: u64, rtt_ns: u64, pool: &mut Pool) {
-        let aim_ns = u128::from(rtt_ns.saturating_mul(GROW_ROUND_TRIPS));
-        let aim = u128::from(bytes) * aim_ns / u128::from(elapsed_ns.max(1));
+    /// Whether a reader who could have read so much more is as fast as what comes.
+    fn keeps_up(&self, unread_bytes: u64) -> bool {
+        let is_little = unread_bytes <= self.initial_bytes / UNREAD_PART;
+        unread_bytes <= self.window_bytes / 4 && (is_little || unread_bytes <= self.consumed_bytes)
+    }
+
+    /// The window becomes what it should be at this pace; it takes at most `taken_bytes_max` of the
+    /// pool.
+    fn grow(&mut self, pace: &Pace, rtt_ns: u64, taken_bytes_max: u64, pool: &mut Pool) {
         let most_bytes = self.window_bytes.saturating_mul(GROW_FACTOR_MAX);
-        let aim_bytes = u64::try_from(aim).unwrap_or(u64::MAX);
-        let aim_bytes = aim_bytes.min(most_bytes).min(self.max_bytes);
-        self.window_bytes += pool.take(aim_bytes.saturating_sub(self.window_bytes));
+        let aim_bytes = aim_bytes(pace, rtt_ns).min(most_bytes).min(self.max_bytes);
+        let wanted_bytes = aim_bytes.saturating_sub(self.window_bytes);
+        self.window_bytes += pool.take(wanted_bytes.min(taken_bytes_max));
     }
 
     /// A whole window was read in `elapsed_ns`.
     fn adjust(&mut self, elapsed_ns: u64, rtt_ns: u64, pool: &mut Pool) {
         if elapsed_ns <= rtt_ns.saturating_mul(GROW_ROUND_TRIPS) {
-            self.grow(elapsed_ns, self.window_bytes, rtt_ns, pool);
+            let pace = Pace {
+                bytes: self.window_bytes,
+                elapsed_ns,
+                is_first_round: false,
+            };
+            self.grow(&pace, rtt_ns, u64::MAX, pool);
         } else if pool.free_bytes() == 0 && elapsed_ns > rtt_ns.saturating_mul(SHRINK_ROUND_TRIPS) {
             // Others want to grow and this flow does not need what it has.
             let surplus_bytes = self.window_bytes.saturating_sub(self.initial_bytes);
@@ -241,14 +279,14 @@ mod tests {
         let mut grant = Grant::new(MIB, 64 * MIB);
         let mut arrived_bytes = 0;
         for round in 1..6 {
-            // All that was granted arrives within a round trip, behind a hole.
+            // All that was granted arrives within half a round trip, behind a hole.
             let granted_bytes = grant.granted_bytes();
-            while arrived_bytes < granted_bytes {
-                arrived_bytes += granted_bytes / 16;
-                let now_ns = round * RTT_NS + arrived_bytes / 1000;
+            let step_bytes = (granted_bytes - arrived_bytes) / 16;
+            for step in 1..=16 {
+                arrived_bytes += step_bytes;
+                let now_ns = round * RTT_NS + step * RTT_NS / 32;
                 if grant.arrive(now_ns, arrived_bytes, 0, RTT_NS, &mut pool) {
                     grant.announce();
-                    break;
                 }
             }
         }
@@ -263,10 +301,23 @@ mod tests {
         let mut grant = Grant::new(MIB, 64 * MIB);
         for sixteenth in 1..=16 {
             let bytes = sixteenth * MIB / 16;
-            let unread_bytes = bytes.max(MIB / 4 + 1);
-            assert!(!grant.arrive(bytes, bytes, unread_bytes, RTT_NS, &mut pool));
+            assert!(!grant.arrive(bytes, bytes, bytes, RTT_NS, &mut pool));
         }
         assert_eq!(grant.window_bytes(), MIB);
+    }
+
+    #[test]
+    fn a_flow_of_the_first_round_trip_leaves_most_of_the_pool_to_others() {
+        let mut pool = Pool::new(64 * MIB);
+        let mut grants = [(); 8].map(|()| Grant::new(MIB, 64 * MIB));
+        for grant in &mut grants {
+            for sixteenth in 1..=16 {
+                let bytes = sixteenth * MIB / 16;
+                grant.arrive(bytes, bytes, 0, RTT_NS, &mut pool);
+            }
+            assert!(grant.window_bytes() > MIB, "{}", grant.window_bytes());
+        }
+        assert!(pool.free_bytes() > 0);
     }
 
     #[test]

@@ -26,6 +26,7 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod arrivals;
 mod controller;
 mod credit;
 mod ended;

@@ -432,7 +432,8 @@ fn invariant_5_a_gap_in_a_flow_that_is_read_lets_its_window_grow_to_its_bounds_o
     let held_max = limits.peer_window_bytes_max + 50 * limits.flow_window_bytes_initial;
     let stats = mux.stats();
     assert!(stats.receive_buffered_bytes <= held_max, "{stats:?}");
-    assert_eq!(stats.window_free_bytes, 0, "windows have grown");
+    // Within a flow's first round trip it takes a quarter of what is free.
+    assert!(stats.window_free_bytes < 4, "windows have grown");
 }
 
 /// What a sender holds whose applications write as much as they are let, bytes.

@@ -53,7 +53,7 @@ fn fill(mux: &mut Mux, flow: FlowId) {
 
 /// Lets the flow send so much that its frames are as long as they get.
 fn ripen(mux: &mut Mux, flow: FlowId) {
-    while mux.flow_stats(flow).unwrap().sent_bytes < 32 * FRAME_BYTES_HARD_MAX as u64 {
+    while mux.flow_stats(flow).unwrap().sent_bytes < 256 * FRAME_BYTES_HARD_MAX as u64 {
         fill(mux, flow);
         while mux.poll_transmit(1).is_some() {}
     }

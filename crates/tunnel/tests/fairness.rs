@@ -49,7 +49,7 @@ fn flows_that_always_have_data_get_equal_shares_of_bytes() {
             mux.write(*flow, vec![1; piece_bytes].into()).unwrap();
         }
     }
-    let shares = shares(&mut mux, 400);
+    let shares = shares(&mut mux, 800);
     let (least, most) = (
         shares.values().min().unwrap(),
         shares.values().max().unwrap(),
@@ -133,7 +133,8 @@ fn frames_are_cut_at_the_size_given_and_never_beyond_the_bound() {
         mux.set_rate(1 << 40, 1432);
         let flow = mux.open(request()).unwrap();
         let mut sizes = Vec::new();
-        for _ in 0..12 {
+        // Frames grow with what the flow has sent.
+        for _ in 0..80 {
             mux.write(flow, vec![1; 900_000].into()).unwrap();
             sizes.extend(std::iter::from_fn(|| mux.poll_transmit(1)).map(|t| t.frame_bytes()));
         }
@@ -331,10 +332,11 @@ fn credit_is_no_brake_on_long_lossy_paths_though_frames_wait_behind_holes() {
             share > 0.95,
             "{rate_bits} bit/s, {one_way_ms} ms one-way, loss {loss}: {share:.3}"
         );
-        // Growth ends at 12 round trips' worth; losses make PING's round trip longer.
+        // Growth ends at 12 round trips' worth; losses make PING's round trip longer, and what
+        // was waited for comes in lumps.
         let needed_bytes = bdp_bytes.max((1 << 20) as f64);
         assert!(
-            window_bytes as f64 <= needed_bytes * 24.0,
+            window_bytes as f64 <= needed_bytes * 32.0,
             "window of {window_bytes} bytes"
         );
     }

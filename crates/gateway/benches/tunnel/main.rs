@@ -65,14 +65,15 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let mut document = Measurement::new("tunnel", PLAN, options.seeds[0]);
-    let kept = match Kept::open(&folder(), document.commit.as_deref(), &options.seeds) {
+    let is_whole = jobs.len() == all;
+    let commit = document.commit.as_deref();
+    let kept = match Kept::open(&folder(), commit, &options.seeds, is_whole) {
         Ok(kept) => kept,
         Err(error) => {
             eprintln!("{}: {error}", folder().display());
             return ExitCode::FAILURE;
         }
     };
-    let is_whole = jobs.len() == all;
     let rows = measure(jobs, &options, &kept);
     print!("{}", table(&rows).render(Screen::stdout()));
     println!("{}", summary(&rows));

@@ -265,6 +265,9 @@ impl Controller {
         let is_queued = is_known && is_slowed && queue_ns as f64 / 1e9 > limit;
         if let Phase::Climb(climb) = &mut self.phase {
             climb.is_full |= !sample.is_limited;
+            // What a lossy path has taken of a train did not make it longer.
+            let whole = sample.sent_rate * (1.0 - sample.missing.min(POLICED_MISSING));
+            let is_slowed = is_train && sample.rate < LEAP_SLOWED * whole;
             climb.leap = if is_slowed { Leap::Slowed } else { Leap::Whole };
         }
         if is_queued || self.is_at_max() {

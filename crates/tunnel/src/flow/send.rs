@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 const PIECE_BYTES_MIN: usize = 1024;
 
 /// A flow's frames are no longer than this part of what it has sent before.
-const YOUNG_DIVISOR: u64 = 32;
+const YOUNG_DIVISOR: u64 = 256;
 
 /// Buffers joined in one frame at most.
 const CHUNKS_MAX: usize = 64;
