@@ -83,6 +83,8 @@ impl Cell {
 pub(super) enum First {
     Ours,
     Theirs,
+    /// Both are theirs, without gateways: what one more of them gets in the place of ours.
+    BothTheirs,
 }
 
 /// One connection through the gateways, one past them.
@@ -108,24 +110,29 @@ impl Company {
 
     pub(super) fn all() -> impl Iterator<Item = Self> {
         [100, 300].into_iter().flat_map(|queue_ms| {
-            super::KERNEL.into_iter().flat_map(move |controller| {
-                [First::Ours, First::Theirs]
-                    .into_iter()
-                    .map(move |first| Self {
-                        queue_ms,
-                        controller,
-                        first,
-                    })
-            })
+            let company = move |(controller, first)| Self {
+                queue_ms,
+                controller,
+                first,
+            };
+            [
+                ("cubic", First::Ours),
+                ("cubic", First::Theirs),
+                ("cubic", First::BothTheirs),
+                ("bbr", First::Ours),
+                ("bbr", First::Theirs),
+            ]
+            .map(company)
         })
     }
 
     pub(super) fn name(&self) -> String {
-        let first = match self.first {
-            First::Ours => "farhaul first",
-            First::Theirs => "farhaul second",
-        };
         let (queue_ms, controller) = (self.queue_ms, self.controller);
+        let first = match self.first {
+            First::Ours => "farhaul first".to_owned(),
+            First::Theirs => "farhaul second".to_owned(),
+            First::BothTheirs => format!("{controller} second"),
+        };
         format!("beside {controller}, 51.84M/30ms, queue {queue_ms} ms, {first}")
     }
 
@@ -133,14 +140,27 @@ impl Company {
         format!("rate 51.84mbit delay 30ms queue {}ms", self.queue_ms)
     }
 
-    /// Neither may starve the other.
+    /// The controller of the connection that may go through the gateways.
+    pub(super) fn ours(&self) -> &'static str {
+        match self.first {
+            First::Ours | First::Theirs => "cubic",
+            First::BothTheirs => self.controller,
+        }
+    }
+
+    /// Neither may starve the other. Two of the kernel's are held to nothing.
     pub(super) fn verdicts(&self, ours_mbit: f64, theirs_mbit: f64) -> Vec<Row> {
         let name = self.name();
         let share = ours_mbit / (ours_mbit + theirs_mbit);
+        let both = Row::of(&name, "both", "goodput", "Mbit/s", ours_mbit + theirs_mbit);
+        if self.first == First::BothTheirs {
+            let second = format!("second {}", self.controller);
+            return vec![Row::of(&name, &second, "share", "", share), both];
+        }
         vec![
             Row::of(&name, "farhaul", "share", "", share).target(Op::AtLeast, 0.35),
             Row::of(&name, self.controller, "share", "", 1.0 - share).target(Op::AtLeast, 0.35),
-            Row::of(&name, "both", "goodput", "Mbit/s", ours_mbit + theirs_mbit),
+            both,
         ]
     }
 }
@@ -150,11 +170,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_twelve_links_and_eight_companies() {
+    fn there_are_twelve_links_and_ten_companies() {
         let names: Vec<_> = Cell::all().map(|cell| cell.name()).collect();
         assert_eq!(names.len(), 12);
         assert!(names.contains(&"51.84M/100ms/1%".to_owned()));
-        assert_eq!(Company::all().count(), 8);
+        assert_eq!(Company::all().count(), 10);
         for words in Cell::all()
             .map(|c| c.words())
             .chain(Company::all().map(|c| c.words()))

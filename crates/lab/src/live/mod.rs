@@ -87,7 +87,8 @@ fn plan(seconds: u64) -> String {
         "one iperf3 connection from client to server, read at the receiver for {seconds} s after 10 s \
          or 20 round trips; end to end with cubic and with bbr, then through the pair, which is told \
          nothing about the link; queue of 100 ms; then one connection past the gateways beside one \
-         through them for 60 s, shares of the last 50 s in which both run; then the same as alone on a \
+         through them for 60 s, or a second one of CUBIC in its place, shares of the last 50 s in which \
+         both run; then the same as alone on a \
          cable between the gateways that the kernel shapes to 1 Gbit/s (tbf, 20 ms of queue) and on \
          one it does not, after 3 s, with what each gateway's process uses (/proc/PID/stat)"
     )
@@ -207,18 +208,20 @@ impl Live<'_> {
         Ok(arrived)
     }
 
-    /// One connection past the gateways beside one through them.
+    /// One connection past the gateways beside one through them, or two of the kernel's.
     fn beside(&mut self, company: &Company) -> Result<(), LabError> {
         self.check_stop()?;
         self.progress.begin(&company.name());
         let mut lab = self.lab(Some(company.words()))?;
-        lab.gateways_up(&GatewayOverrides::sides(Company::RULE, "")?)?;
+        if company.first != First::BothTheirs {
+            lab.gateways_up(&GatewayOverrides::sides(Company::RULE, "")?)?;
+        }
         let (ours_s, theirs_s) = match company.first {
             First::Ours => (0, Company::LATER_S),
-            First::Theirs => (Company::LATER_S, 0),
+            First::Theirs | First::BothTheirs => (Company::LATER_S, 0),
         };
         let end_s = Company::LATER_S + Company::TOGETHER_S;
-        let ours = Flow::new(Way::Tunnel, "cubic", ours_s, end_s - ours_s);
+        let ours = Flow::new(Way::Tunnel, company.ours(), ours_s, end_s - ours_s);
         let theirs = Flow::new(Way::Past, company.controller, theirs_s, end_s - theirs_s);
         let flows = run_flows(&lab, &[ours, theirs], &self.options.stop);
         let row = match flows {
