@@ -448,6 +448,7 @@ impl Gateway {
             path: peer.path_settings(remote),
             keep_alive: config.tunnel.keep_alive,
             aliases: (side == Side::Acceptor).then(|| self.endpoint.aliases.clone()),
+            nudge: self.endpoint.nudge(),
         });
         let negotiated = tokio::select! {
             greeting = session.greeted() => greeting,

@@ -105,6 +105,7 @@ fn session(connection: noq::Connection, versions: VersionRange) -> Arc<Session> 
         path: farhaul_tunnel::PathSettings::default(),
         keep_alive: Duration::from_millis(700),
         aliases: None,
+        nudge: Arc::new(|| {}),
     };
     Session::start(parts).0
 }

@@ -72,6 +72,7 @@ impl Site {
             path: PathSettings::default(),
             keep_alive: config().keep_alive,
             aliases: None,
+            nudge: self.endpoint.nudge(),
         });
         End { session, incoming }
     }

@@ -56,6 +56,7 @@ fn start(connection: noq::Connection, side: Side, instance: u128, endpoint: Endp
         path: farhaul_tunnel::PathSettings::default(),
         keep_alive: tunnel_config().keep_alive,
         aliases: None,
+        nudge: endpoint.nudge(),
     });
     End {
         endpoint,

@@ -20,7 +20,7 @@ use virtual_time::plan::{self, Job, Outcome};
 const SEED: u64 = 1;
 
 /// What is run, in the words of `--list`; `*` stands for any one word.
-const CHOICE: [&str; 14] = [
+const CHOICE: [&str; 15] = [
     "1.544M/*/0% * load",
     "1.544M/*/1% untold load",
     "1.544M/*/10% untold load",
@@ -35,6 +35,7 @@ const CHOICE: [&str; 14] = [
     "51.84M/30ms/0% untold both-ways",
     "51.84M/30-100ms/0% told change",
     "51.84M/30ms/mtu1500-1280 untold change",
+    "51.84M/30ms/mtu1500-1280/both-ways told change",
 ];
 
 fn words(text: &str) -> Vec<&str> {

@@ -75,6 +75,9 @@ pub enum EndpointError {
     Stranger(SocketAddr),
 }
 
+/// Lets connections that wait for a timer send at once.
+pub type Nudge = Arc<dyn Fn() + Send + Sync>;
+
 /// Our side of all tunnels.
 pub struct Endpoint {
     inner: noq::Endpoint,
@@ -216,6 +219,12 @@ impl Endpoint {
     /// retransmission timer send at once. Rates and round trips are kept.
     pub fn path_is_back(&self) {
         self.inner.handle_network_change(None);
+    }
+
+    /// [`Endpoint::path_is_back`] for who has no endpoint.
+    pub fn nudge(&self) -> Nudge {
+        let endpoint = self.inner.clone();
+        Arc::new(move || endpoint.handle_network_change(None))
     }
 
     /// The UDP address we listen on.

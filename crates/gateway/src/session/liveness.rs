@@ -38,6 +38,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::proof::{Proof, Seen};
+use super::unblock::{Step, Unblock};
 use super::{Session, SessionEnd};
 use crate::quic::alias::Aliases;
 use crate::quic::flight::Flight;
@@ -54,7 +55,7 @@ const SPACING_MAX: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Fewer packets without an answer are lost by chance.
 const UNANSWERED_MIN: u64 = 4;
-/// While nothing is answered so much is sent at each look, whatever fills the window: two packets.
+/// So much is lent at a look: two packets.
 const LENT_BYTES: u64 = 3000;
 /// After so many `keep_alive`s of silence pings are as rare as before.
 const CLOSE_PINGS: u32 = 10;
@@ -70,6 +71,7 @@ pub(super) async fn run(session: Arc<Session>) {
     let mut watch = Watch::new(session.keep_alive, Instant::now());
     let mut answers = Answers::new(Instant::now());
     let mut moves = session.aliases.clone().map(Moves::new);
+    let mut unblock = Unblock::default();
     let mut flight = None;
     let mut looks: u32 = 0;
     while !session.is_over() {
@@ -94,10 +96,11 @@ pub(super) async fn run(session: Arc<Session>) {
             Some(flight) => answers.look(Instant::now(), Sent::of(flight)),
             None => Duration::ZERO,
         };
-        if unanswered > usual_silence(session.keep_alive)
-            && let Some(flight) = &flight
-        {
-            flight.lend(LENT_BYTES);
+        let rtt = session.connection.rtt(noq::PathId::ZERO);
+        match (unblock.look(unanswered, rtt.unwrap_or_default()), &flight) {
+            (Step::Lend, Some(flight)) => flight.lend(LENT_BYTES),
+            (Step::Nudge, _) => (session.nudge)(),
+            _ => {}
         }
         session
             .silent_ms

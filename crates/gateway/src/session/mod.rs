@@ -17,6 +17,7 @@ mod proof;
 mod pump;
 mod repeat;
 mod shelter;
+mod unblock;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,6 +33,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::lock::lock;
+use crate::quic::Nudge;
 use crate::quic::alias::Aliases;
 use crate::quic::controller::PathHandle;
 use crate::quic::fec::{Channel, Channels, CorrectionState, Figures};
@@ -141,6 +143,7 @@ pub struct Session {
     correction: OnceLock<Arc<Channel>>,
     /// Where the peer dialled and may move.
     aliases: Option<Arc<Aliases>>,
+    nudge: Nudge,
     reduction: OnceLock<Arc<Reduction>>,
     /// Flows may carry items of optimisers.
     has_optimisers: AtomicBool,
@@ -175,6 +178,8 @@ pub struct SessionParts {
     pub keep_alive: Duration,
     /// For a peer that dialled, which may move: how it is made to prove its new address.
     pub aliases: Option<Arc<Aliases>>,
+    /// [`Endpoint::nudge`](crate::quic::Endpoint::nudge).
+    pub nudge: Nudge,
 }
 
 impl Session {
@@ -205,6 +210,7 @@ impl Session {
             mark: parts.mark,
             correction: OnceLock::new(),
             aliases: parts.aliases,
+            nudge: parts.nudge,
             reduction: OnceLock::new(),
             has_optimisers: AtomicBool::new(false),
             channels: AtomicUsize::new(0),

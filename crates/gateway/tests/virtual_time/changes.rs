@@ -25,15 +25,18 @@ const METRICS: [(&str, &str, &str); 3] = [
     ("goodput_3", "recovery_3", "queue_mean_3"),
 ];
 
-/// Runs bulk over each link for half a minute, one after the other.
-pub fn run(links: &[Cell], knowledge: Knowledge, seed: u64) -> Result<Trace, String> {
+/// Runs bulk over each link for half a minute, one after the other; there only, or back as well.
+pub fn run(links: &[Cell], ways: &[Way], knowledge: Knowledge, seed: u64) -> Result<Trace, String> {
     let total_s = PHASE_S * links.len() as u64;
     let later: Vec<LinkProfile> = links[1..].iter().map(|cell| cell.link.clone()).collect();
     let limit = Duration::from_secs(total_s + 60);
     let told = knowledge.of(&links[0]);
+    let ways = ways.to_vec();
     clock::run(links[0].link.clone(), seed, limit, |network| async move {
         let tunnel = Pair::new(&network, 1, 0, told, seed)?.dial().await?;
-        tunnel.bulk(Way::Forward, 1, None)?;
+        for (way, port) in ways.iter().zip(1..) {
+            tunnel.bulk(*way, port, None)?;
+        }
         tokio::spawn(change(network.clone(), later));
         let trace = Trace::record(&network, &tunnel, total_s).await;
         tunnel.standing()?;

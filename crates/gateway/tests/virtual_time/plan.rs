@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::cell::{Cell, Knowledge};
 use super::company::First;
 use super::figure::Figure;
+use super::network::Way;
 use super::trace::Trace;
 use super::transfer::{self, Past};
 use super::{changes, classes, company, load, requests};
@@ -352,9 +353,18 @@ fn change_jobs() -> Vec<Job> {
             vec![route(100), route(30)],
             &Knowledge::BOTH[..],
         ),
+        (
+            "51.84M/30ms/mtu1500-1280/both-ways",
+            vec![size(1500), size(1280)],
+            &Knowledge::BOTH[..],
+        ),
     ];
     let mut jobs = Vec::new();
     for (name, links, knowledges) in courses {
+        let ways: &[Way] = match name.ends_with("both-ways") {
+            true => &[Way::Forward, Way::Backward],
+            false => &[Way::Forward],
+        };
         for knowledge in knowledges {
             let (links, knowledge) = (links.clone(), *knowledge);
             let first = Cell {
@@ -367,7 +377,7 @@ fn change_jobs() -> Vec<Job> {
                 "change",
                 90.0,
                 move |_, seed| {
-                    let trace = changes::run(&links, knowledge, seed)?;
+                    let trace = changes::run(&links, ways, knowledge, seed)?;
                     Ok((changes::figures(&links, &trace), trace))
                 },
             ));

@@ -95,6 +95,7 @@ impl Gateway {
             path: self.path(),
             keep_alive: config(self.address).keep_alive,
             aliases: None,
+            nudge: self.endpoint.nudge(),
         });
         *self.latest.lock().unwrap() = Some(session.clone());
         let services = Arc::new(Services::default());
