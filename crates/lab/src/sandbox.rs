@@ -291,8 +291,7 @@ impl Sandbox {
             remove_namespace(record)?;
         }
         self.reap();
-        let folder = self.folder();
-        fs::remove_dir_all(&folder).during(|| format!("removing {}", folder.display()))
+        remove_folder(&self.folder())
     }
 
     fn save(&self) -> Result<(), LabError> {
@@ -346,8 +345,7 @@ fn sweep_locked() -> Result<Vec<String>, LabError> {
             // Its maker ended between making the folder and the first state:
             // nothing else exists. (We hold the lock, so it is not being made.)
             Err(LabError::NoSuchLab { .. }) => {
-                let folder = folder(&name);
-                fs::remove_dir_all(&folder).during(|| format!("removing {}", folder.display()))?;
+                remove_folder(&folder(&name))?;
                 false
             }
             Err(error) => {
@@ -361,6 +359,15 @@ fn sweep_locked() -> Result<Vec<String>, LabError> {
         }
     }
     Ok(removed)
+}
+
+/// Removes a sandbox's folder. Its owner and who sweeps may both be at it: an owner that tears
+/// down holds no lock.
+fn remove_folder(folder: &Path) -> Result<(), LabError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed.during(|| format!("removing {}", folder.display())),
+    }
 }
 
 /// Ends what is in a namespace and removes it, if it is the recorded one.

@@ -221,6 +221,22 @@ fn a_foreign_namespace_of_our_name_is_not_taken_over() {
 }
 
 #[test]
+fn sweeping_while_labs_are_torn_down_harms_nothing() {
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..300 {
+                drop(Sandbox::create(&name(&format!("going{round}"))).unwrap());
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            sandbox::sweep().unwrap();
+        }
+    });
+}
+
+#[test]
 fn names_that_could_escape_the_folder_are_refused() {
     for bad in ["", "..", "a/b", "-x", "Lab", &"x".repeat(33)] {
         let error = Sandbox::create(bad).unwrap_err().to_string();
