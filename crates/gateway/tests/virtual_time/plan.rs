@@ -335,36 +335,47 @@ fn change_jobs() -> Vec<Job> {
         )
     };
     let steps = |loss| vec![rate("51.84", loss), rate("20", loss), rate("51.84", loss)];
+    let there = &[Way::Forward][..];
     let courses = [
-        ("51.84-20-51.84M/30ms/0%", steps("0"), &Knowledge::BOTH[..1]),
-        ("51.84-20-51.84M/30ms/1%", steps("1"), &Knowledge::BOTH[..1]),
+        (
+            "51.84-20-51.84M/30ms/0%",
+            steps("0"),
+            &Knowledge::BOTH[..1],
+            there,
+        ),
+        (
+            "51.84-20-51.84M/30ms/1%",
+            steps("1"),
+            &Knowledge::BOTH[..1],
+            there,
+        ),
         (
             "51.84M/30-100ms/0%",
             vec![route(30), route(100)],
             &Knowledge::BOTH[..],
+            there,
         ),
         (
             "51.84M/30ms/mtu1500-1280",
             vec![size(1500), size(1280)],
             &Knowledge::BOTH[..],
+            there,
         ),
         (
             "51.84M/100-30ms/0%",
             vec![route(100), route(30)],
             &Knowledge::BOTH[..],
+            there,
         ),
         (
             "51.84M/30ms/mtu1500-1280/both-ways",
             vec![size(1500), size(1280)],
             &Knowledge::BOTH[..],
+            &[Way::Forward, Way::Backward],
         ),
     ];
     let mut jobs = Vec::new();
-    for (name, links, knowledges) in courses {
-        let ways: &[Way] = match name.ends_with("both-ways") {
-            true => &[Way::Forward, Way::Backward],
-            false => &[Way::Forward],
-        };
+    for (name, links, knowledges, ways) in courses {
         for knowledge in knowledges {
             let (links, knowledge) = (links.clone(), *knowledge);
             let first = Cell {
