@@ -376,25 +376,26 @@ fn change_jobs() -> Vec<Job> {
     ];
     let mut jobs = Vec::new();
     for (name, links, knowledges, ways) in courses {
-        for knowledge in knowledges {
-            let (links, knowledge) = (links.clone(), *knowledge);
-            let first = Cell {
-                name: name.to_owned(),
-                ..links[0].clone()
-            };
-            jobs.push(job(
-                &first,
-                knowledge.name(),
-                "change",
-                90.0,
-                move |_, seed| {
-                    let trace = changes::run(&links, ways, knowledge, seed)?;
-                    Ok((changes::figures(&links, &trace), trace))
-                },
-            ));
-        }
+        jobs.extend(
+            knowledges
+                .iter()
+                .map(|known| course(name, &links, *known, ways)),
+        );
     }
     jobs
+}
+
+/// One link after the other under bulk.
+fn course(name: &str, links: &[Cell], knowledge: Knowledge, ways: &'static [Way]) -> Job {
+    let first = Cell {
+        name: name.to_owned(),
+        ..links[0].clone()
+    };
+    let links = links.to_vec();
+    job(&first, knowledge.name(), "change", 90.0, move |_, seed| {
+        let trace = changes::run(&links, ways, knowledge, seed)?;
+        Ok((changes::figures(&links, &trace), trace))
+    })
 }
 
 /// Runs every job with every seed on `threads` threads, the costly ones first.
