@@ -154,10 +154,12 @@ impl Grant {
             return false;
         }
         let left_bytes = self.granted_bytes.saturating_sub(arrived_bytes);
-        let is_short = pace.is_first_round || left_bytes <= self.window_bytes / 4 * 3;
-        // What is still behind a hole is credit that was used, too, and is not seen here.
-        let is_far = aim_bytes(&pace, rtt_ns) >= self.window_bytes.saturating_mul(2);
-        if !(is_short || is_far) || !self.keeps_up(unread_bytes) {
+        // What is still behind a hole is credit that was used, too, and is not seen here: a window
+        // that is far too small is short of it.
+        let is_short = pace.is_first_round
+            || left_bytes <= self.window_bytes / 4 * 3
+            || aim_bytes(&pace, rtt_ns) >= self.window_bytes.saturating_mul(2);
+        if !is_short || !self.keeps_up(unread_bytes) {
             return false;
         }
         let taken_bytes = self.window_bytes.saturating_sub(self.initial_bytes);

@@ -75,7 +75,7 @@ pub enum EndpointError {
     Stranger(SocketAddr),
 }
 
-/// Lets connections that wait for a timer send at once.
+/// Lets all connections of an endpoint that wait for a retransmission timer send at once.
 pub type Nudge = Arc<dyn Fn() + Send + Sync>;
 
 /// Our side of all tunnels.
@@ -218,7 +218,7 @@ impl Endpoint {
     /// The path is back: connections that were waiting out a backed-off
     /// retransmission timer send at once. Rates and round trips are kept.
     pub fn path_is_back(&self) {
-        self.inner.handle_network_change(None);
+        (self.nudge())();
     }
 
     /// [`Endpoint::path_is_back`] for who has no endpoint.

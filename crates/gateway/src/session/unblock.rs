@@ -6,7 +6,7 @@
 //! They carry whatever is due, and are never longer than 1200 bytes: where a path has become narrower
 //! than the datagrams of both sides, nothing else passes it. So the timer is begun anew now and then.
 //!
-//! A window that is lent some packets is the other way, and the quicker one when a link heals. Each
+//! A window that is lent some packets is the other way, for what probes alone do not get through. Each
 //! packet that is lent puts the probes off, and is of full size; so that is done for a part of the
 //! time only.
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Nothing is done before so long, and so many round trips: the stack does what is needed by itself.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PATIENCE_ROUNDS: u32 = 3;
-/// The timer is begun anew this often, or once in a round trip,
+/// The timer is begun anew this often, or once in half a round trip,
 const NUDGES: Duration = Duration::from_millis(250);
 /// for so long; then once in each period.
 const NUDGED_FOR: Duration = Duration::from_secs(10);
@@ -96,7 +96,7 @@ mod tests {
         for rtt_ms in [1, 60, 200, 500] {
             let (nudges, lends, steps) = steps(60, rtt_ms);
             assert!(nudges >= 10 && lends >= 100, "{nudges} {lends}");
-            // Two looks of a nudge, then at least three round trips without anything lent.
+            // A timer that begins anew fires after some round trips, unless something is sent.
             let quiet = steps.split(|step| *step == Step::Lend);
             let longest = quiet.map(<[Step]>::len).max().unwrap_or(0) as u64;
             assert!(longest * LOOK_MS >= 1500.max(3 * rtt_ms), "{longest}");
