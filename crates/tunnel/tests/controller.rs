@@ -116,6 +116,35 @@ fn a_change_of_rate_is_followed() {
     assert!(share > 0.95, "faster again: {share:.3}");
 }
 
+/// What is left is far less than one test of a standing queue yields.
+#[test]
+fn a_link_that_loses_most_of_its_rate_is_not_taken_for_a_shared_one() {
+    for (delay_ms, rate_mbit, loss, found_s) in [
+        (30, 20, "0%", 3),
+        (30, 20, "1%", 3),
+        (5, 20, "1%", 3),
+        (100, 20, "1%", 4),
+        (30, 5, "1%", 6),
+    ] {
+        let of = |mbit: u64| {
+            let words = format!("rate {mbit}mbit delay {delay_ms}ms loss {loss} queue 250kb");
+            link(&words)
+        };
+        for settings in [untold(), told(&of(300))] {
+            let mut world = World::new(&of(300), 3);
+            let flow = world.add(Sender::farhaul(settings), 0, u64::MAX, 0);
+            world.run_until(10 * S);
+            let slow = of(rate_mbit);
+            world.set_link(&slow);
+            let limit = limit(&slow);
+            let (share, queue_ms) = measure(&mut world, flow, limit, 10 + found_s, 25);
+            let what = format!("{rate_mbit} Mbit/s, {delay_ms} ms, {loss}, {settings:?}");
+            assert!(share > 0.95, "{what}: {share:.3}");
+            assert!(queue_ms < 20.0, "{what}: {queue_ms:.1} ms");
+        }
+    }
+}
+
 #[test]
 fn a_longer_route_is_not_a_queue() {
     let near = link("rate 51.84mbit delay 30ms queue 100ms");

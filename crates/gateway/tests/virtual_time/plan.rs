@@ -335,6 +335,11 @@ fn change_jobs() -> Vec<Job> {
         )
     };
     let steps = |loss| vec![rate("51.84", loss), rate("20", loss), rate("51.84", loss)];
+    // A queue of bytes is as long at any rate: 6.7 ms, then 100 ms.
+    let fall = |ms: u64| {
+        let deep = |mbit: u64| format!("rate {mbit}mbit delay {ms}ms loss 1% queue 250kb");
+        vec![Cell::new("", deep(300)), Cell::new("", deep(20))]
+    };
     let there = &[Way::Forward][..];
     let courses = [
         (
@@ -349,6 +354,8 @@ fn change_jobs() -> Vec<Job> {
             &Knowledge::BOTH[..1],
             there,
         ),
+        ("300-20M/30ms/1%", fall(30), &Knowledge::BOTH[..], there),
+        ("300-20M/100ms/1%", fall(100), &Knowledge::BOTH[..], there),
         (
             "51.84M/30-100ms/0%",
             vec![route(30), route(100)],

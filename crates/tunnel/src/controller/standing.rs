@@ -44,6 +44,8 @@ pub(super) struct Yield {
     rate: f64,
     /// What was believed before.
     known: f64,
+    /// Much less arrived than this test sends: it empties nothing, and shows whether that is so.
+    is_step: bool,
     /// Queue at the beginning, s.
     queue: f64,
     /// When its effect is to be judged.
@@ -113,16 +115,26 @@ impl Controller {
     pub(super) fn start_yield(&mut self, now_ns: u64) {
         let shared = match &self.phase {
             Phase::Compete(compete) => Some(compete.clone()),
+            Phase::Yield(test) => test.shared.clone(),
             _ => None,
         };
         let queue = self.delay.queue();
         let rtt_ns = self.delay.recent_ns();
-        let drain_ns = (queue / (1.0 - gain(shared.as_ref())) * 1e9) as u64;
         let known = self.rate();
+        let sent = shared
+            .as_ref()
+            .map_or(known, |shared| shared.pace(self.rtt()).min(known));
+        let least = LEAST_STEP * sent;
         let rate = match self.latest > 0.0 {
-            true => self.latest.clamp(LEAST_STEP * known, known),
+            true => self.latest.clamp(least, known),
             false => known,
         };
+        let is_step = self.latest > 0.0 && self.latest < gain(shared.as_ref()) * least;
+        let drain = match is_step {
+            true => self.cohort_span(),
+            false => queue / (1.0 - gain(shared.as_ref())) * 1.25,
+        };
+        let drain_ns = (drain * 1e9) as u64;
         let entry_rate = match &self.phase {
             Phase::Yield(test) => test.entry_rate.min(known),
             _ => rate,
@@ -130,9 +142,10 @@ impl Controller {
         let test = Yield {
             rate,
             known,
+            is_step,
             entry_rate,
             queue,
-            until_ns: now_ns + rtt_ns + drain_ns + drain_ns / 4,
+            until_ns: now_ns + rtt_ns + drain_ns,
             from_ns: now_ns + rtt_ns,
             range: None,
             since_ns: now_ns,
@@ -162,6 +175,10 @@ impl Controller {
         }
         if now_ns < test.until_ns {
             return;
+        }
+        if test.is_step {
+            self.rates.set(test.rate);
+            return self.start_yield(now_ns);
         }
         let is_flat = self.is_flat(test, queue) && !self.is_lossy(test);
         // Who has been cut has filled the queue, or others have.
