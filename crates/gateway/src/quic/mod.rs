@@ -7,6 +7,7 @@ pub mod fec;
 pub mod flight;
 pub mod knock;
 pub mod narrow;
+mod nudge;
 mod schedule;
 pub mod socket;
 pub mod tls;
@@ -18,12 +19,15 @@ use std::time::Duration;
 use noq::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TokioRuntime, TransportConfig, VarInt};
 use ring::hmac;
 use thiserror::Error;
+use tokio::time::Instant;
 
 use self::alias::{AliasSocket, Aliases};
 use self::controller::ModelFactory;
 use self::fec::{Channels, FecSocket};
 use self::flight::WatchedFactory;
 use self::knock::{Doorkeeper, IssuedIds, Knock};
+pub(crate) use self::nudge::NUDGES;
+use self::nudge::Spacing;
 use self::socket::{Carrier, Marking, TunnelSocket, Turned};
 use self::tls::PinnedKeys;
 use crate::config::meaning::Tunnel;
@@ -75,7 +79,8 @@ pub enum EndpointError {
     Stranger(SocketAddr),
 }
 
-/// Lets all connections of an endpoint that wait for a retransmission timer send at once.
+/// Lets all connections of an endpoint that wait for a retransmission timer send at once; within a quarter of a second
+/// of the last time it does nothing.
 pub type Nudge = Arc<dyn Fn() + Send + Sync>;
 
 /// Our side of all tunnels.
@@ -93,6 +98,7 @@ pub struct Endpoint {
     pub channels: Arc<Channels>,
     /// By which names the stack knows peers that have moved.
     pub aliases: Arc<Aliases>,
+    nudges: Arc<Spacing>,
 }
 
 impl Endpoint {
@@ -164,6 +170,7 @@ impl Endpoint {
             turned,
             channels,
             aliases,
+            nudges: Arc::default(),
         })
     }
 
@@ -218,13 +225,18 @@ impl Endpoint {
     /// The path is back: connections that were waiting out a backed-off
     /// retransmission timer send at once. Rates and round trips are kept.
     pub fn path_is_back(&self) {
-        (self.nudge())();
+        self.inner.handle_network_change(None);
     }
 
-    /// [`Endpoint::path_is_back`] for who has no endpoint.
+    /// [`Endpoint::path_is_back`] for sessions that hope so. The call is for all connections: of the sessions that ask
+    /// for it within the same quarter of a second, one does so for all.
     pub fn nudge(&self) -> Nudge {
-        let endpoint = self.inner.clone();
-        Arc::new(move || endpoint.handle_network_change(None))
+        let (endpoint, nudges) = (self.inner.clone(), self.nudges.clone());
+        Arc::new(move || {
+            if nudges.is_due(Instant::now()) {
+                endpoint.handle_network_change(None);
+            }
+        })
     }
 
     /// The UDP address we listen on.

@@ -12,12 +12,12 @@
 
 use std::time::Duration;
 
+use crate::quic::NUDGES;
+
 /// Nothing is done before so long, and so many round trips: the stack does what is needed by itself.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PATIENCE_ROUNDS: u32 = 3;
-/// The timer is begun anew this often, or once in half a round trip,
-const NUDGES: Duration = Duration::from_millis(250);
-/// for so long; then once in each period.
+/// The timer is begun anew once in [`NUDGES`], or in half a round trip, for so long; then once in each period.
 const NUDGED_FOR: Duration = Duration::from_secs(10);
 /// At the end of each period of so long, and so many round trips, the window is lent packets,
 const PERIOD: Duration = Duration::from_secs(2);
