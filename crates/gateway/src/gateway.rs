@@ -31,6 +31,7 @@ use crate::quic::{Endpoint, EndpointError};
 use crate::reduction::{Disk, Store};
 use crate::rules;
 use crate::session::{Incoming, Session, SessionEnd, SessionParts};
+use crate::shared_key;
 use crate::warm::Warmings;
 
 /// A handshake or hello that takes longer has failed.
@@ -475,11 +476,7 @@ impl Gateway {
         };
         self.use_features(&session, peer, negotiated.features, side);
         if let Some(flows) = peer.adopt(session.clone(), negotiated) {
-            lock(&self.known_up).clear();
-            self.events.emit(Event::PeerRestarted {
-                peer: name,
-                flows: flows as u64,
-            });
+            self.tell_replaced(peer, flows);
         }
         if self.is_draining() {
             session.drain();
@@ -490,6 +487,24 @@ impl Gateway {
             self.endpoint.path_is_back();
         }
         tokio::spawn(self.clone().attend(session, incoming));
+    }
+
+    /// The peer is another process than before.
+    fn tell_replaced(&self, peer: &Peer, flows: usize) {
+        lock(&self.known_up).clear();
+        let name = peer.config().name;
+        if let Some(addresses) = peer.take_key_shared_by() {
+            let addresses = addresses.map(|address| address.to_string());
+            self.events.emit(Event::Trouble {
+                part: "tunnel".to_owned(),
+                what: shared_key::advice(&name, &addresses),
+            });
+        } else if peer.key_shared_by().is_none() {
+            self.events.emit(Event::PeerRestarted {
+                peer: name,
+                flows: flows as u64,
+            });
+        }
     }
 
     /// Begins what both sides have offered.

@@ -47,6 +47,7 @@ pub mod rules;
 pub mod run;
 pub mod service;
 pub mod session;
+mod shared_key;
 pub mod stop;
 pub mod store;
 mod warm;

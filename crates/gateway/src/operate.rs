@@ -231,6 +231,10 @@ impl Gateway {
             measured: lock(&self.measurements).of(&config.name),
             flows: figures.iter().map(|stats| stats.flows as u64).sum(),
             last_error: peer.last_error(),
+            key_shared_by: peer
+                .key_shared_by()
+                .map(|both| both.map(|address| address.to_string()).to_vec())
+                .unwrap_or_default(),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::config::meaning::{self, Dial};
 use crate::lock::lock;
 use crate::reduction::Store;
 use crate::session::{Session, SessionEnd, SessionStats};
+use crate::shared_key::Takers;
 
 /// Ethernet, IPv4 and UDP headers of a datagram.
 const IPV4_HEADERS_BYTES: u16 = 14 + 20 + 8;
@@ -71,6 +72,8 @@ pub struct Peer {
     last_end: Mutex<Option<SessionEnd>>,
     /// The process we last had a tunnel to.
     last_instance: Mutex<Option<u128>>,
+    /// The processes it was lately.
+    takers: Mutex<Takers>,
     /// Flows its restart has cost so far.
     flows_cut: AtomicUsize,
     payload_sent_bytes: AtomicU64,
@@ -101,6 +104,7 @@ impl Peer {
             narrow: AtomicBool::new(false),
             last_end: Mutex::default(),
             last_instance: Mutex::default(),
+            takers: Mutex::default(),
             flows_cut: AtomicUsize::new(0),
             payload_sent_bytes: AtomicU64::new(0),
             payload_received_bytes: AtomicU64::new(0),
@@ -165,6 +169,9 @@ impl Peer {
     pub fn adopt(&self, session: Arc<Session>, negotiated: Negotiated) -> Option<usize> {
         let mut tunnels = lock(&self.tunnels);
         let instance = negotiated.peer.instance;
+        if let Some(address) = session.shown_address() {
+            lock(&self.takers).stands(Instant::now(), instance, address);
+        }
         let (same, stale): (Vec<_>, Vec<_>) = std::mem::take(&mut *tunnels)
             .into_iter()
             .partition(|tunnel| tunnel.negotiated.peer.instance == instance);
@@ -188,6 +195,16 @@ impl Peer {
         before
             .is_some_and(|before| before != instance)
             .then_some(cut)
+    }
+
+    /// Where two gateways are that both use its key, if that is how it looks.
+    pub fn key_shared_by(&self) -> Option<[SocketAddr; 2]> {
+        lock(&self.takers).both(Instant::now())
+    }
+
+    /// The same, where it has not been said lately.
+    pub fn take_key_shared_by(&self) -> Option<[SocketAddr; 2]> {
+        lock(&self.takers).news(Instant::now())
     }
 
     /// Forgets tunnels that have ended and closes idle ones that were

@@ -79,24 +79,33 @@ fn waiting(dialers: &[PublicKey]) -> Waiting {
 
 /// One who wants a tunnel.
 fn dialer() -> (Endpoint, PublicKey) {
+    let key = PrivateKey::generate().unwrap();
+    let public = key.public();
+    (dialer_with(key), public)
+}
+
+fn dialer_with(key: PrivateKey) -> Endpoint {
     let mut config = load::check("[site]\nname='d'\nkey='k'\n", Path::new("d.toml"), |_| None)
         .unwrap()
         .config
         .tunnel;
     config.listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let key = PrivateKey::generate().unwrap();
-    let public = key.public();
-    (Endpoint::bind(&config, key).unwrap(), public)
+    Endpoint::bind(&config, key).unwrap()
 }
 
 fn session(connection: noq::Connection, versions: VersionRange) -> Arc<Session> {
+    session_of(7, connection, versions)
+}
+
+/// The session of a process of this number.
+fn session_of(instance: u128, connection: noq::Connection, versions: VersionRange) -> Arc<Session> {
     let parts = SessionParts {
         peer: "waiting".to_owned(),
         connection,
         side: Side::Dialer,
         hello: Hello {
             versions,
-            instance: 7,
+            instance,
             site: "dialer".to_owned(),
             features: 0,
         },
@@ -324,4 +333,69 @@ async fn a_peer_of_another_protocol_version_is_told_and_named() {
     let upgraded = tunnel(&waiting, &dialer).await;
     assert_alive(&upgraded).await;
     assert!(waiting.gateway.status().peers[0].last_error.is_none());
+}
+
+/// Tunnels of one peer, each of a process of this number at one of two addresses, one after the other. What the gateway
+/// warns of, and what it says is next.
+async fn takes_turns(turns: &[(u128, usize)]) -> (Vec<String>, Option<String>, [String; 2]) {
+    let key = PrivateKey::generate().unwrap();
+    let public = key.public();
+    let dialers = [dialer_with(key.clone()), dialer_with(key)];
+    let addresses = [0, 1].map(|at: usize| dialers[at].local_address().unwrap());
+    let mut waiting = waiting(&[public]);
+    let peer = waiting.gateway.peers()[0].clone();
+    let mut held = Vec::new();
+    for (instance, at) in turns {
+        let dialled = dialers[*at].dial(waiting.address, waiting.key, HANG).await;
+        let session = session_of(*instance, dialled.unwrap(), PROTOCOL_VERSIONS);
+        session.greeted().await.unwrap();
+        held.push(session);
+        let stands = || {
+            let newest = peer.tunnels().pop();
+            newest.is_some_and(|(session, negotiated)| {
+                negotiated.peer.instance == *instance && session.address() == Some(addresses[*at])
+            })
+        };
+        tokio::time::timeout(HANG, async {
+            while !stands() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .unwrap();
+    }
+    let mut warned = Vec::new();
+    while let Ok(event) = waiting.events.try_recv() {
+        if let Event::Trouble { what, .. } = event {
+            warned.push(what);
+        }
+    }
+    let next = waiting.gateway.status().next;
+    (warned, next, addresses.map(|address| address.to_string()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_gateways_with_one_key_are_named() {
+    let turns = [(1, 0), (2, 1), (1, 0), (2, 1), (1, 0), (2, 1)];
+    let (warned, next, addresses) = takes_turns(&turns).await;
+    let [warned] = &warned[..] else {
+        panic!("not said once: {warned:?}");
+    };
+    let tells = |text: &str| {
+        text.contains("two gateways use the key of dialer 0")
+            && addresses.iter().all(|address| text.contains(address))
+    };
+    assert!(tells(warned), "{warned}");
+    assert!(tells(&next.clone().unwrap()), "{next:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_restarts_or_moves_is_one() {
+    let restarts = [(1, 0), (2, 1), (3, 0), (4, 1), (5, 0)];
+    let moves = [(1, 0), (1, 1), (1, 0), (1, 1), (1, 0)];
+    for turns in [restarts, moves] {
+        let (warned, next, _) = takes_turns(&turns).await;
+        assert!(warned.is_empty(), "{warned:?}");
+        assert_eq!(next, None);
+    }
 }

@@ -1,7 +1,8 @@
 //! The one thing to fix next, for the last line of `farhaul status`.
 
-use super::status::{PeerState, Status};
+use super::status::{PeerState, PeerStatus, Status};
 use crate::event::Reason;
+use crate::shared_key;
 
 /// What an operator should look at first, from what the status shows; `None`
 /// when all is well. The worst comes first: an own switch, then interception,
@@ -20,6 +21,10 @@ pub fn next(status: &Status) -> Option<String> {
         return Some(
             "no peer is configured: run `farhaul init` here and `farhaul join` there".to_owned(),
         );
+    }
+    let shared = |peer: &&PeerStatus| !peer.key_shared_by.is_empty();
+    if let Some(peer) = status.peers.iter().find(shared) {
+        return Some(shared_key::advice(&peer.name, &peer.key_shared_by));
     }
     if let Some(advice) =
         status
@@ -69,7 +74,6 @@ fn turned_away(datagrams: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::status::PeerStatus;
 
     #[test]
     fn the_worst_comes_first() {
@@ -96,6 +100,9 @@ mod tests {
         );
         status.peers[0].last_error = Some("wrong key".into());
         assert!(next(&status).unwrap().contains("wrong key"));
+        status.peers[0].key_shared_by = vec!["10.0.0.1:5".into(), "10.0.0.2:6".into()];
+        let shown = next(&status).unwrap();
+        assert!(shown.contains("two gateways use the key of hq and end each other's tunnels, from 10.0.0.1:5 and 10.0.0.2:6"), "{shown}");
         status.intercept.problem = Some("nft failed".into());
         assert!(next(&status).unwrap().contains("nft failed"));
         status.bypass = true;

@@ -144,6 +144,9 @@ pub struct PeerStatus {
     pub flows: u64,
     /// What went wrong last, if anything did.
     pub last_error: Option<String>,
+    /// Addresses of two gateways that both use its key and end each other's tunnels; empty unless that was so within
+    /// the last minute.
+    pub key_shared_by: Vec<String>,
 }
 
 /// What reduction does for a peer, since start.
