@@ -27,11 +27,12 @@ use crate::near::Pending;
 use crate::operate::ReloadRequest;
 use crate::peer::{Change, Peer};
 use crate::quic::fec::CorrectionState;
-use crate::quic::{Endpoint, EndpointError};
+use crate::quic::{Endpoint, EndpointError, plain};
 use crate::reduction::{Disk, Store};
 use crate::rules;
 use crate::session::{Incoming, Session, SessionEnd, SessionParts};
 use crate::shared_key;
+use crate::strangers::Strangers;
 use crate::warm::Warmings;
 
 /// A handshake or hello that takes longer has failed.
@@ -42,8 +43,6 @@ const REDIAL: Duration = Duration::from_secs(1);
 const REVIEW: Duration = Duration::from_millis(200);
 /// After this long all peers know that we shut down: a round trip and more.
 const DRAIN_KNOWN: Duration = Duration::from_secs(1);
-/// Keys named at most in one line of log.
-const EXPECTED_KEYS_MAX: usize = 4;
 /// Handshakes under way at most; dialers beyond it try again.
 const HANDSHAKES_MAX: usize = 64;
 
@@ -65,6 +64,7 @@ pub struct Gateway {
     fitting: usize,
     pub(crate) handshakes: usize,
     pub(crate) events: Events,
+    pub(crate) strangers: Mutex<Strangers>,
     pub(crate) flows: Arc<FlowTable>,
     pub(crate) known_up: Mutex<KnownUp>,
     pub(crate) pending: Mutex<Pending>,
@@ -131,6 +131,7 @@ impl Gateway {
             fitting,
             handshakes,
             events,
+            strangers: Mutex::default(),
             known_up: Mutex::default(),
             pending: Mutex::default(),
             warmings: Mutex::default(),
@@ -303,11 +304,11 @@ impl Gateway {
     }
 
     async fn admit(self: &Arc<Self>, incoming: noq::Incoming) {
-        let address = self.endpoint.aliases.real(incoming.remote_address());
+        let address = plain(self.endpoint.aliases.real(incoming.remote_address()));
         let rejected = |why: String| Event::PeerRejected { address, why };
         let (connection, key) = match Endpoint::admit(incoming, HANDSHAKE_MAX).await {
             Ok(admitted) => admitted,
-            Err(error) => return self.events.emit(rejected(self.why_rejected(&error))),
+            Err(error) => return self.turn_away(address, &error),
         };
         match self
             .peers()
@@ -319,30 +320,6 @@ impl Gateway {
                 .events
                 .emit(rejected(format!("key {key} is not pinned any more"))),
         }
-    }
-
-    /// A dialer whose key nobody here has pinned is named by it.
-    fn why_rejected(&self, error: &EndpointError) -> String {
-        // What our own side ended; a dialer that went away was not refused.
-        let ended_here = matches!(
-            error,
-            EndpointError::Handshake(_, noq::ConnectionError::TransportError(_))
-        );
-        let refused = self.endpoint.pinned.take_refused();
-        let (true, Some(key)) = (ended_here, refused) else {
-            return error.to_string();
-        };
-        let expected: Vec<_> = self
-            .peers()
-            .iter()
-            .map(|peer| peer.config())
-            .take(EXPECTED_KEYS_MAX)
-            .map(|peer| format!("{} of {}", peer.key, peer.name))
-            .collect();
-        format!(
-            "it presented the key {key}, which no [[peer]] has here; expected: {}",
-            expected.join(", ")
-        )
     }
 
     /// Dials while there is no tunnel, and announces changes of state.
@@ -463,7 +440,7 @@ impl Gateway {
                     (side, &end, remote)
                 {
                     self.events.emit(Event::PeerRejected {
-                        address,
+                        address: plain(address),
                         why: why.clone(),
                     });
                 }

@@ -50,4 +50,5 @@ pub mod session;
 mod shared_key;
 pub mod stop;
 pub mod store;
+mod strangers;
 mod warm;

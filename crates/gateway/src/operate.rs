@@ -2,6 +2,7 @@
 //! the admin API serves.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use tokio::task::spawn_blocking;
 use crate::admin::status::{
     DiskStatus, FlowCounts, FlowSide, FlowState, FlowStatus, Flows, InterceptStatus,
     MeasuredStatus, OptimiserStatus, PathStatus, PeerState, PeerStatus, ReductionStatus, Status,
-    WarmingStatus,
+    StrangerStatus, WarmingStatus,
 };
 use crate::admin::{MeasureRequest, Operator, WarmRequest, advice};
 use crate::config::meaning::{InterceptMode, Listen};
@@ -23,6 +24,7 @@ use crate::event::{Event, Reason};
 use crate::flow::Facing;
 use crate::flow_table::FlowRecord;
 use crate::gateway::Gateway;
+use crate::keys::PublicKey;
 use crate::lock::lock;
 use crate::peer::{Peer, State};
 use crate::reduction::Figures;
@@ -46,6 +48,7 @@ impl Operator for Gateway {
                 .map(|address| address.to_string())
                 .unwrap_or_default(),
             datagrams_turned_away: self.endpoint.turned.count(),
+            strangers: self.strangers().into_iter().map(stranger_status).collect(),
             uptime_s: self.started.elapsed().as_secs(),
             bypass: self.is_bypassed(),
             draining: self.is_draining(),
@@ -248,6 +251,13 @@ impl Gateway {
             direct: self.relayed.load(Ordering::Relaxed),
             direct_since_start: self.direct_since_start.load(Ordering::Relaxed),
         }
+    }
+}
+
+fn stranger_status((address, key): (SocketAddr, PublicKey)) -> StrangerStatus {
+    StrangerStatus {
+        address: address.to_string(),
+        key: key.to_string(),
     }
 }
 

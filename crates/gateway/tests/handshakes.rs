@@ -42,8 +42,11 @@ struct Waiting {
 }
 
 fn waiting(dialers: &[PublicKey]) -> Waiting {
-    let mut text =
-        "[site]\nname = 'waiting'\nkey = 'k'\n[tunnel]\nlisten = '127.0.0.1:1'\n".to_owned();
+    waiting_at("127.0.0.1:1", dialers)
+}
+
+fn waiting_at(listen: &str, dialers: &[PublicKey]) -> Waiting {
+    let mut text = format!("[site]\nname = 'waiting'\nkey = 'k'\n[tunnel]\nlisten = '{listen}'\n");
     for (number, key) in dialers.iter().enumerate() {
         text += &format!(
             "[[peer]]\nname = 'dialer {number}'\nkey = '{key}'\nnetworks = ['10.{number}.0.0/16']\n"
@@ -206,9 +209,14 @@ fn source_id(datagram: &[u8]) -> Option<Vec<u8>> {
 }
 
 async fn rejected(events: &mut broadcast::Receiver<Event>) -> String {
+    rejection(events).await.1
+}
+
+/// Who was turned away, and why.
+async fn rejection(events: &mut broadcast::Receiver<Event>) -> (SocketAddr, String) {
     loop {
-        if let Event::PeerRejected { why, .. } = events.recv().await.unwrap() {
-            return why;
+        if let Event::PeerRejected { address, why } = events.recv().await.unwrap() {
+            return (address, why);
         }
     }
 }
@@ -398,4 +406,32 @@ async fn a_gateway_that_restarts_or_moves_is_one() {
         assert!(warned.is_empty(), "{warned:?}");
         assert_eq!(next, None);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_with_another_key_than_ours_for_it_is_shown_by_it() {
+    let ((_, expected), (dialer, key)) = (dialer(), dialer());
+    let mut waiting = waiting_at("[::]:1", &[expected]);
+    let port = waiting.address.port();
+    let at = SocketAddr::from(([127, 0, 0, 1], port));
+    let next = waiting.gateway.status().next.unwrap();
+    assert!(next.contains("has not dialled us yet; is"), "{next}");
+    // The dialer is done before the gateway looks at its key; then it is told.
+    let dialled = dialer.dial(at, waiting.key, HANG).await;
+    let event = tokio::time::timeout(HANG, rejection(&mut waiting.events)).await;
+    let (from, why) = event.unwrap();
+    assert_eq!(
+        Some(from),
+        dialer.local_address(),
+        "an IPv4 address as such"
+    );
+    assert!(why.contains(&key.to_string()), "{why}");
+    drop(dialled);
+    let status = waiting.gateway.status();
+    assert_eq!(status.strangers.len(), 1);
+    assert_eq!(status.strangers[0].key, key.to_string());
+    let next = status.next.unwrap();
+    let told =
+        format!("somebody at {from} has dialled with a key that no [[peer]] here has: {key}");
+    assert!(next.contains(&told), "{next}");
 }

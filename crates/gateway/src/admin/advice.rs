@@ -1,6 +1,8 @@
 //! The one thing to fix next, for the last line of `farhaul status`.
 
-use super::status::{PeerState, PeerStatus, Status};
+use std::net::SocketAddr;
+
+use super::status::{PeerState, PeerStatus, Status, StrangerStatus};
 use crate::event::Reason;
 use crate::shared_key;
 
@@ -26,30 +28,7 @@ pub fn next(status: &Status) -> Option<String> {
     if let Some(peer) = status.peers.iter().find(shared) {
         return Some(shared_key::advice(&peer.name, &peer.key_shared_by));
     }
-    if let Some(advice) =
-        status
-            .peers
-            .iter()
-            .find_map(|peer| match (peer.state, &peer.last_error) {
-                (PeerState::Down, Some(error)) => Some(format!(
-                    "peer {} is down: {error}; `farhaul doctor` looks for the cause",
-                    peer.name
-                )),
-                (PeerState::Down, None) if peer.address.is_empty() => Some(format!(
-                    "peer {} has not dialled us yet; is its gateway running, does its [[peer]] \
-                     block for this site name the key {}, and may UDP reach {}?{}",
-                    peer.name,
-                    status.key,
-                    status.tunnel_address,
-                    turned_away(status.datagrams_turned_away)
-                )),
-                (PeerState::Down, None) => Some(format!(
-                    "peer {} does not answer at {}; `farhaul doctor` looks for the cause",
-                    peer.name, peer.address
-                )),
-                _ => None,
-            })
-    {
+    if let Some(advice) = status.peers.iter().find_map(|peer| down(status, peer)) {
         return Some(advice);
     }
     if status.asymmetric_returns > 0 {
@@ -61,6 +40,56 @@ pub fn next(status: &Status) -> Option<String> {
         ));
     }
     None
+}
+
+fn down(status: &Status, peer: &PeerStatus) -> Option<String> {
+    if peer.state != PeerState::Down {
+        return None;
+    }
+    let name = &peer.name;
+    let stranger = stranger(status, peer);
+    Some(match (&peer.last_error, stranger) {
+        (None, Some(stranger)) if peer.address.is_empty() => {
+            format!("peer {name} has not dialled us yet, but {stranger}")
+        }
+        (None, None) if peer.address.is_empty() => format!(
+            "peer {name} has not dialled us yet; is its gateway running, does its [[peer]] block for this site name the \
+             key {}, and may UDP reach {}?{}",
+            status.key,
+            status.tunnel_address,
+            turned_away(status.datagrams_turned_away)
+        ),
+        (Some(error), Some(stranger)) => format!("peer {name} is down: {error}; {stranger}"),
+        (Some(error), None) => {
+            format!("peer {name} is down: {error}; `farhaul doctor` looks for the cause")
+        }
+        (None, Some(stranger)) => {
+            format!(
+                "peer {name} does not answer at {}; {stranger}",
+                peer.address
+            )
+        }
+        (None, None) => format!(
+            "peer {name} does not answer at {}; `farhaul doctor` looks for the cause",
+            peer.address
+        ),
+    })
+}
+
+/// Somebody who may be this peer with another key. Where the peer's address is known it must be that one's; a
+/// stranger's key is only claimed, so a person has to compare it.
+fn stranger(status: &Status, peer: &PeerStatus) -> Option<String> {
+    let ip_of = |text: &str| Some(text.parse::<SocketAddr>().ok()?.ip());
+    let may_be_it = |stranger: &&StrangerStatus| {
+        peer.address.is_empty() || ip_of(&stranger.address) == ip_of(&peer.address)
+    };
+    let stranger = status.strangers.iter().find(may_be_it)?;
+    let (name, key) = (&peer.name, &stranger.key);
+    Some(format!(
+        "somebody at {} has dialled with a key that no [[peer]] here has: {key}; if that is {name} (`farhaul status` \
+         there shows its key), put `key = \"{key}\"` into its [[peer]] block and run `farhaul reload`",
+        stranger.address
+    ))
 }
 
 /// Those who dial with the wrong key are not answered; this much is seen of them.
@@ -107,5 +136,36 @@ mod tests {
         assert!(next(&status).unwrap().contains("nft failed"));
         status.bypass = true;
         assert!(next(&status).unwrap().contains("farhaul bypass off"));
+    }
+    #[test]
+    fn a_peer_with_another_key_is_shown_by_it() {
+        let peer = PeerStatus {
+            name: "hq".into(),
+            ..Default::default()
+        };
+        let stranger = StrangerStatus {
+            address: "192.0.2.1:4433".into(),
+            key: "other-key".into(),
+        };
+        let mut status = Status {
+            peers: vec![peer],
+            strangers: vec![stranger],
+            ..Default::default()
+        };
+        let tells = |status: &Status| {
+            let shown = next(status).unwrap();
+            shown.contains("somebody at 192.0.2.1:4433 has dialled with a key that no [[peer]] here has: other-key")
+                && shown.contains("if that is hq")
+        };
+        assert!(tells(&status), "{:?}", next(&status));
+        status.peers[0].address = "192.0.2.1:5000".into();
+        assert!(tells(&status), "{:?}", next(&status));
+        status.peers[0].last_error = Some("it does not answer".into());
+        assert!(tells(&status), "{:?}", next(&status));
+        // Where another one is expected, or a name that we do not look up, it may be anybody.
+        for address in ["192.0.2.2:4433", "hq.example.org:4433"] {
+            status.peers[0].address = address.into();
+            assert!(!tells(&status), "{address}");
+        }
     }
 }

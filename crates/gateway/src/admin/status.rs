@@ -28,6 +28,8 @@ pub struct Status {
     /// Datagrams dropped unanswered because their sender does not know this
     /// gateway's key, since start.
     pub datagrams_turned_away: u64,
+    /// Who dialled within the last minute with a key that no peer has, latest first.
+    pub strangers: Vec<StrangerStatus>,
     /// Seconds since start.
     pub uptime_s: u64,
     /// The operator's bypass is on: new connections go direct.
@@ -48,6 +50,16 @@ pub struct Status {
     pub recent: Vec<Happened>,
     /// The one thing to fix next, if anything; see [`crate::admin::advice`].
     pub next: Option<String>,
+}
+
+/// Somebody who dialled with a key that no peer has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StrangerStatus {
+    /// UDP address it came from.
+    pub address: String,
+    /// Its public key.
+    pub key: String,
 }
 
 /// Transparent interception.

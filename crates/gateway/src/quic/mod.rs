@@ -207,7 +207,7 @@ impl Endpoint {
         incoming: noq::Incoming,
         timeout: Duration,
     ) -> Result<(noq::Connection, PublicKey), EndpointError> {
-        let address = incoming.remote_address();
+        let address = plain(incoming.remote_address());
         let handshake = async {
             let connecting = incoming.accept()?;
             connecting.await
@@ -249,6 +249,11 @@ impl Endpoint {
         self.inner.close(VarInt::from_u32(0), reason);
         let _ = tokio::time::timeout(Duration::from_secs(1), self.inner.wait_idle()).await;
     }
+}
+
+/// An address as people write it: one of IPv4 is none of IPv6, whatever the socket is.
+pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 fn bind_udp(address: SocketAddr) -> std::io::Result<UdpSocket> {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::Session;
+use crate::quic::plain;
 
 impl Session {
     /// The peer's UDP address at the moment.
@@ -23,7 +24,6 @@ impl Session {
 
     /// The same as people write it: an IPv4 address is none of IPv6.
     pub fn shown_address(&self) -> Option<SocketAddr> {
-        let address = self.address()?;
-        Some(SocketAddr::new(address.ip().to_canonical(), address.port()))
+        Some(plain(self.address()?))
     }
 }
