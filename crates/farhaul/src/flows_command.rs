@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
-use farhaul_gateway::admin::status::{FlowState, FlowStatus, Flows};
+use farhaul_gateway::admin::status::{FlowState, FlowStatus, Flows, PeerStatus};
 use farhaul_gateway::event::Reason;
 
 use crate::ask::Where;
 use crate::failure::Failure;
 use crate::print;
 use crate::status_command::events;
-use crate::table::{Align, Paint, Table, Tone, bytes, span};
+use crate::table::{Align, Paint, Table, Tone, bytes, clean, span};
 
 /// Direct connections shown; `--json` has all that the gateway remembers.
 const DIRECT_SHOWN: usize = 20;
@@ -44,7 +44,18 @@ enum State {
 
 impl FlowsCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let mut flows = self.gateway.ask(async |client| client.flows().await)?;
+        let wants_peers = self.peer.is_some();
+        let (mut flows, peers) = self.gateway.ask(async move |client| {
+            let flows = client.flows().await?;
+            let peers = match wants_peers {
+                true => client.status().await?.peers,
+                false => Vec::new(),
+            };
+            Ok((flows, peers))
+        })?;
+        if let Some(name) = &self.peer {
+            known(name, &flows, &peers)?;
+        }
         let state = self.state.map(|state| match state {
             State::Optimised => FlowState::Optimised,
             State::Partly => FlowState::Partly,
@@ -59,6 +70,25 @@ impl FlowsCommand {
         } else {
             print::out(&page(&flows, Paint::stdout()))
         }
+    }
+}
+
+/// A peer that a reload has taken away may still have flows.
+fn known(name: &str, flows: &Flows, peers: &[PeerStatus]) -> Result<(), Failure> {
+    let is_known = peers.iter().any(|peer| peer.name == name)
+        || flows.flows.iter().any(|flow| flow.peer == name);
+    let names: Vec<String> = peers.iter().map(|peer| clean(&peer.name)).collect();
+    match is_known {
+        true => Ok(()),
+        false if names.is_empty() => Err(Failure::usage(format!(
+            "there is no peer {}; the gateway has none",
+            clean(name)
+        ))),
+        false => Err(Failure::usage(format!(
+            "there is no peer {}; there are: {}",
+            clean(name),
+            names.join(", ")
+        ))),
     }
 }
 

@@ -63,6 +63,7 @@ pub(crate) fn page(status: &Status, paint: Paint) -> String {
     }
     for peer in &status.peers {
         for line in [
+            shared_key(peer),
             correction(peer),
             reduction(peer),
             disk(peer),
@@ -93,6 +94,16 @@ pub(crate) fn page(status: &Status, paint: Paint) -> String {
         }
     }
     text
+}
+
+/// Two gateways that take turns at being this peer.
+fn shared_key(peer: &PeerStatus) -> Option<String> {
+    let both: Vec<String> = peer
+        .key_shared_by
+        .iter()
+        .map(|address| clean(address))
+        .collect();
+    (!both.is_empty()).then(|| format!("two gateways use its key, from {}", both.join(" and ")))
 }
 
 /// What error correction does for a peer, if it does anything.

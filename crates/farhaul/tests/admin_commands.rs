@@ -181,6 +181,13 @@ fn status_and_flows_for_people_and_for_programs() {
     let json: Status = serde_json::from_str(&out(&gateway.run("status --json"))).unwrap();
     assert_eq!(json.peers[0].name, "hq");
     assert_eq!(out(&gateway.run("flows")), "no flows\n");
+    assert_eq!(out(&gateway.run("flows --peer hq")), "no flows\n");
+    for words in ["flows --peer mars", "flows --peer mars --json"] {
+        let unknown = gateway.run(words);
+        assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+        let told = String::from_utf8(unknown.stderr).unwrap();
+        assert_eq!(told, "farhaul: there is no peer mars; there are: hq\n");
+    }
     let json: Flows = serde_json::from_str(&out(&gateway.run("flows --json"))).unwrap();
     assert_eq!(json, Flows::default());
     let top = out(&gateway.run("top --count 1 --json"));
