@@ -1,9 +1,10 @@
 //! From what was written to what it means: defaults, paths, and everything
 //! that can only be judged by looking at several values together.
 
-use std::fs::File;
+use std::fs::{FileType, OpenOptions};
 use std::io::{self, Read};
 use std::net::{Ipv6Addr, SocketAddr};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::diagnose::Problems;
@@ -65,14 +66,34 @@ pub fn read_file(path: &Path) -> Result<String, LoadError> {
         source,
     };
     let too_large = || io::Error::other("not a text file of at most 1 MiB");
+    // Opening a FIFO would wait for its writer.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)
+        .map_err(unreadable)?;
+    let kind = file.metadata().map_err(unreadable)?.file_type();
+    if !kind.is_file() {
+        return Err(unreadable(not_a_file(kind)));
+    }
     let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
         .map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(unreadable(too_large()));
     }
     String::from_utf8(bytes).map_err(|_| unreadable(too_large()))
+}
+
+fn not_a_file(kind: FileType) -> io::Error {
+    let what = match kind {
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    io::Error::other(format!("{what}, no regular file"))
 }
 
 /// Checks a configuration's text as if it stood in the file `path`. `key_at`
@@ -309,5 +330,22 @@ mod tests {
             "{shown}"
         );
         assert!(!shown.contains("has no `lan0` "), "{shown}");
+    }
+    #[test]
+    fn only_a_regular_file_is_read() {
+        let folder = std::env::temp_dir().join(format!("farhaul-load-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let pipe = folder.join("pipe");
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, mode, 0).unwrap();
+        for (path, what) in [
+            (pipe.as_path(), "a pipe, no regular file"),
+            (folder.as_path(), "a folder, no regular file"),
+            (Path::new("/dev/zero"), "a device, no regular file"),
+        ] {
+            let error = read_file(path).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }
