@@ -10,12 +10,15 @@ use farhaul_gateway::config::meaning::{HostPort, InterceptMode, Network};
 use farhaul_gateway::config::starter::{self, NewPeer, Starter};
 use farhaul_gateway::config::units;
 use farhaul_gateway::config::{Config, load};
+use farhaul_gateway::intercept::interfaces_known;
 use farhaul_gateway::keys::{KeyError, PrivateKey};
 use farhaul_gateway::pairing::{self, Answer, Offer};
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::pair_words::{Networks, Reach, host_port, interface, name, network_list, reach};
+use crate::pair_words::{
+    Networks, Reach, host_port, interface, interface_among, name, network_list, reach,
+};
 use crate::print;
 use crate::questions::Questions;
 
@@ -46,6 +49,9 @@ struct SiteFlags {
     /// LAN interface for transparent mode.
     #[arg(long, value_name = "NAME", value_parser = interface)]
     interface: Option<String>,
+    /// Take that interface as it is: the file is for another machine, or the interface comes later.
+    #[arg(long, requires = "interface")]
+    elsewhere: bool,
     /// Address of the SOCKS5 proxy in explicit mode.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:1080")]
     socks: SocketAddr,
@@ -171,8 +177,12 @@ impl SiteFlags {
             Mode::Explicit => Vec::new(),
             Mode::Transparent => {
                 let question = "LAN interface";
-                let given = self.interface.clone();
-                vec![ask.value(given, "--interface", question, None, interface)?]
+                let here = |text: &str| interface_among(text, &interfaces_known());
+                let given = match &self.interface {
+                    Some(given) if !self.elsewhere => Some(here(given).map_err(Failure::usage)?),
+                    given => given.clone(),
+                };
+                vec![ask.value(given, "--interface", question, None, here)?]
             }
         };
         let address = address(ask)?;

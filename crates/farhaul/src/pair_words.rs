@@ -33,6 +33,27 @@ pub(crate) fn interface(text: &str) -> Result<String, String> {
     }
 }
 
+/// An interface that is one of these.
+pub(crate) fn interface_among(text: &str, known: &[String]) -> Result<String, String> {
+    let name = interface(text)?;
+    if known.contains(&name) {
+        return Ok(name);
+    }
+    let others: Vec<&str> = known
+        .iter()
+        .map(String::as_str)
+        .filter(|known| *known != "lo")
+        .collect();
+    let there_are = match others.is_empty() {
+        true => "there is none but lo".to_owned(),
+        false => format!("there are: {}", others.join(", ")),
+    };
+    Err(format!(
+        "this machine has no interface `{name}`; {there_are} (--elsewhere takes any name, for a file that is not for \
+         this machine)"
+    ))
+}
+
 pub(crate) fn host_port(text: &str) -> Result<HostPort, String> {
     let address = plain(units::host_port(text))?;
     match units::never_dialled(&address.host) {
@@ -64,5 +85,24 @@ pub(crate) fn network_list(text: &str) -> Result<Networks, String> {
     match networks? {
         list if list.is_empty() => Err("at least one network, as in 10.1.0.0/16".to_owned()),
         list => Ok(Networks(list)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_is_not_there_is_answered_with_those_that_are() {
+        let known = ["lo", "lan0", "wan0"].map(str::to_owned);
+        assert_eq!(interface_among("lan0", &known), Ok("lan0".to_owned()));
+        let told = interface_among("nosuch0", &known).unwrap_err();
+        assert!(
+            told.contains("no interface `nosuch0`; there are: lan0, wan0 ("),
+            "{told}"
+        );
+        let told = interface_among("nosuch0", &known[..1]).unwrap_err();
+        assert!(told.contains("there is none but lo"), "{told}");
+        assert!(interface_among("lo", &known).is_err());
     }
 }

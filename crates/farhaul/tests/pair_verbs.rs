@@ -59,6 +59,7 @@ const INIT: &[&str] = &[
     "transparent",
     "--interface",
     "lan0",
+    "--elsewhere",
 ];
 const JOIN: &[&str] = &["--site", "hq", "--mode", "explicit"];
 
@@ -258,6 +259,24 @@ fn wrong_texts_change_nothing() {
     assert_eq!(missing.status.code(), Some(2));
     assert!(stderr(&missing).contains("--networks is missing"));
     assert!(!all.join("farhaul.toml").exists());
+    fs::remove_dir_all(all).unwrap();
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_refused_before_anything_is_written() {
+    let all = folder("interface");
+    let first = all.join("first");
+    let words = with(INIT, &["--address", "hq.example.org:4433"]);
+    let here: Vec<&str> = words
+        .into_iter()
+        .filter(|word| *word != "--elsewhere")
+        .map(|word| if word == "lan0" { "nosuch0" } else { word })
+        .collect();
+    let refused = farhaul(&first, &here);
+    assert_eq!(refused.status.code(), Some(2));
+    let told = stderr(&refused);
+    assert!(told.contains("no interface `nosuch0`; there "), "{told}");
+    assert_eq!(fs::read_dir(&first).unwrap().count(), 0);
     fs::remove_dir_all(all).unwrap();
 }
 

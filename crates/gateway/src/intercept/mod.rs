@@ -37,7 +37,7 @@ pub(crate) use answer::address_towards;
 pub use guard::GuardProgram;
 pub use lease::{BEAT_INTERVAL, Lease};
 pub use listener::{arm_reset, disarm_reset, prepare};
-pub use start::{InterceptError, Interceptor};
+pub use start::{InterceptError, Interceptor, interfaces_known};
 pub use stats::InterceptStats;
 
 /// A connection attempt seen on a LAN interface.

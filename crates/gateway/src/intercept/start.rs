@@ -315,7 +315,7 @@ fn has_capability(bit: u32) -> bool {
 }
 
 /// Interfaces of this thread's network namespace.
-fn interfaces_known() -> Vec<String> {
+pub fn interfaces_known() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     text.lines()
         .skip(2)
