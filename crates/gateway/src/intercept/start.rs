@@ -111,7 +111,7 @@ impl Interceptor {
         // What they warn of concerns connections taken from a LAN.
         let warnings = match interfaces.is_empty() {
             true => Vec::new(),
-            false => warnings(),
+            false => warnings(concerns_ipv6(networks, &interfaces, &ipv6_addresses())),
         };
         let queue = Arc::new(bind(identity.queue).await?);
         let socket = |what| move |error| InterceptError::Socket { what, error };
@@ -328,9 +328,25 @@ fn has_ipv6() -> bool {
     super::address_towards(std::net::Ipv6Addr::LOCALHOST.into()).is_ok()
 }
 
-fn warnings() -> Vec<String> {
-    let mut warnings = forwarding_off();
-    if !has_ipv6() {
+/// The kernel's table of IPv6 addresses.
+fn ipv6_addresses() -> String {
+    std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default()
+}
+
+/// Whether there is any IPv6 to take: a network of a peer, or an address on a LAN interface. What each interface has
+/// of itself (link-local, scope 20) does not count.
+fn concerns_ipv6(networks: &[Network], interfaces: &[String], if_inet6: &str) -> bool {
+    let is_ours = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        matches!(fields[..], [_, _, _, scope, _, name]
+            if scope != "20" && scope != "10" && interfaces.iter().any(|own| own == name))
+    };
+    networks.iter().any(|network| network.address.is_ipv6()) || if_inet6.lines().any(is_ours)
+}
+
+fn warnings(concerns_ipv6: bool) -> Vec<String> {
+    let mut warnings = forwarding_off(concerns_ipv6);
+    if concerns_ipv6 && !has_ipv6() {
         warnings.push(
             "IPv6 is off on the loopback interface, so IPv6 connections are not intercepted: \
              `sysctl -w net.ipv6.conf.lo.disable_ipv6=0`"
@@ -340,18 +356,55 @@ fn warnings() -> Vec<String> {
     warnings
 }
 
-fn forwarding_off() -> Vec<String> {
+fn forwarding_off(concerns_ipv6: bool) -> Vec<String> {
     [
-        ("net.ipv4.ip_forward", "IPv4"),
-        ("net.ipv6.conf.all.forwarding", "IPv6"),
+        ("net.ipv4.ip_forward", "IPv4", true),
+        ("net.ipv6.conf.all.forwarding", "IPv6", concerns_ipv6),
     ]
     .into_iter()
-    .filter(|(key, _)| {
+    .filter(|(key, _, is_concerned)| {
         let path = format!("/proc/sys/{}", key.replace('.', "/"));
-        std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "0")
+        *is_concerned && std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "0")
     })
-    .map(|(key, family)| {
+    .map(|(key, family, _)| {
         format!("{family} forwarding is off, so connections that go direct do not arrive: `sysctl -w {key}=1`")
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESSES: &str = "\
+00000000000000000000000000000001 01 80 10 80       lo
+fe8000000000000002163efffe000001 02 40 20 80     lan0
+fe8000000000000002163efffe000002 03 40 20 80     lan1
+fd000000000000000000000000000001 03 40 00 80     lan1
+";
+
+    #[test]
+    fn ipv6_concerns_a_site_that_has_some() {
+        let v4 = crate::config::units::network("10.2.0.0/16").unwrap();
+        let v6 = crate::config::units::network("fd00:2::/48").unwrap();
+        let on = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert!(!concerns_ipv6(&[v4], &on(&["lan0"]), ADDRESSES));
+        assert!(concerns_ipv6(&[v4], &on(&["lan0", "lan1"]), ADDRESSES));
+        assert!(concerns_ipv6(&[v4, v6], &on(&["lan0"]), ADDRESSES));
+        assert!(!concerns_ipv6(&[v4], &on(&["lan0"]), ""));
+    }
+
+    #[test]
+    fn forwarding_is_warned_of_where_it_is_needed() {
+        let of_ipv6 = |warnings: Vec<String>| warnings.iter().any(|line| line.contains("IPv6"));
+        assert!(!of_ipv6(warnings(false)));
+        let off = std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/forwarding")
+            .is_ok_and(|value| value.trim() == "0");
+        assert_eq!(of_ipv6(forwarding_off(true)), off);
+    }
 }
