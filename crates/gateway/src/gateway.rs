@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use farhaul_tunnel::{
-    FEATURE_COPIES, FEATURE_FEC, FEATURE_MEASURING, FEATURE_OPTIMISERS, FEATURE_REDUCTION,
-    FEATURE_WARMING, Hello, Limits, PROTOCOL_VERSIONS, Payload, Side, Target,
+    FEATURE_COPIES, FEATURE_FEC, FEATURE_MEASURING, FEATURE_OPTIMISERS, FEATURE_RECLAIM,
+    FEATURE_REDUCTION, FEATURE_WARMING, Hello, Limits, PROTOCOL_VERSIONS, Payload, Side, Target,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
@@ -398,7 +398,11 @@ impl Gateway {
             versions: PROTOCOL_VERSIONS,
             instance: self.instance,
             site: site.to_owned(),
-            features: FEATURE_FEC | FEATURE_OPTIMISERS | FEATURE_MEASURING | reduction,
+            features: FEATURE_FEC
+                | FEATURE_OPTIMISERS
+                | FEATURE_MEASURING
+                | FEATURE_RECLAIM
+                | reduction,
         }
     }
 

@@ -33,6 +33,9 @@ pub const FEATURE_MEASURING: u64 = 32;
 /// opener may leave that out. What both look like is the gateways' affair.
 pub const FEATURE_COPIES: u64 = 128;
 
+/// Feature bit: credit may be asked back with RECLAIM, and is given back with RETURNED.
+pub const FEATURE_RECLAIM: u64 = 256;
+
 /// An inclusive range of protocol versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionRange {

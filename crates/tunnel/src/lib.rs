@@ -19,14 +19,16 @@
 //!   `flow_ids_ahead_max` ranges of ended flow ids (24 bytes each);
 //! * received and unread: at most each flow's window, together at most
 //!   `receive_buffer_bytes_max + flows_max x RECEIVE_FLOOR_BYTES`; windows grow beyond the initial
-//!   one by at most `peer_window_bytes_max` in total;
+//!   one by at most `peer_window_bytes_max` in total, and when the initial ones add up to more than
+//!   the rest, unused credit is asked back, so that nobody is cut for a reader that stopped;
 //! * written and unsent: at most `send_buffer_bytes_max` per flow, together at most
 //!   `peer_send_buffer_bytes_max + flows_max x SEND_FLOOR_BYTES` (and one write beyond);
-//! * queued control frames: at most `control_frames_max` plus three per live flow.
+//! * queued control frames: at most `control_frames_max` plus five per live flow.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod arrivals;
+mod budget;
 mod controller;
 mod credit;
 mod ended;
@@ -48,8 +50,9 @@ pub use flow::{
 };
 pub use frame::{FRAME_BYTES_HARD_MAX, Frame, HelloFrame, OPTIONAL_TYPE_MIN};
 pub use hello::{
-    FEATURE_COPIES, FEATURE_FEC, FEATURE_MEASURING, FEATURE_OPTIMISERS, FEATURE_REDUCTION,
-    FEATURE_WARMING, Hello, Negotiated, PROTOCOL_VERSIONS, VersionMismatch, VersionRange,
+    FEATURE_COPIES, FEATURE_FEC, FEATURE_MEASURING, FEATURE_OPTIMISERS, FEATURE_RECLAIM,
+    FEATURE_REDUCTION, FEATURE_WARMING, Hello, Negotiated, PROTOCOL_VERSIONS, VersionMismatch,
+    VersionRange,
 };
 pub use limits::{Limits, RECEIVE_FLOOR_BYTES, SEND_FLOOR_BYTES};
 pub use mux::{Event, Mux, Stats, Transmit};

@@ -2,7 +2,8 @@
 
 use crate::frame::FRAME_BYTES_HARD_MAX;
 
-/// Unread bytes any flow may hold even when the peer as a whole is over `receive_buffer_bytes_max`.
+/// Unread bytes any flow may hold besides what all hold together: they do not count against
+/// `receive_buffer_bytes_max`, so flows that hold no more make no other one be reset.
 pub const RECEIVE_FLOOR_BYTES: u64 = 64 * 1024;
 
 /// Unsent bytes any flow may hold even when the peer as a whole is over `peer_send_buffer_bytes_max`.
@@ -21,8 +22,11 @@ pub struct Limits {
     pub flow_window_bytes_max: u64,
     /// How far all windows of this peer together may grow beyond the initial ones, bytes.
     pub peer_window_bytes_max: u64,
-    /// Received and unread bytes of all flows together; beyond it the flow that holds more than
-    /// [`RECEIVE_FLOOR_BYTES`] and receives more is reset with `Overload`.
+    /// Received and unread bytes of all flows together, what each holds above
+    /// [`RECEIVE_FLOOR_BYTES`]; all in all no more than this and `flows_max` floors can be held.
+    /// Beyond it a flow that holds more than its floor and receives more is reset with `Overload`.
+    /// What it exceeds `peer_window_bytes_max` by is for initial windows: when half of that is out,
+    /// a peer that knows how is asked to give back what it does not use.
     pub receive_buffer_bytes_max: u64,
     /// Written and unsent bytes of one flow.
     pub send_buffer_bytes_max: usize,

@@ -2,10 +2,12 @@
 
 mod inbound;
 mod outbound;
+mod reclaim;
 
 pub use outbound::Transmit;
 
-use crate::credit::{Grant, Pool};
+use crate::budget::Budget;
+use crate::credit::Grant;
 use crate::ended::FlowSet;
 use crate::error::{FlowError, OpenError};
 use crate::flow::{
@@ -14,7 +16,7 @@ use crate::flow::{
 };
 use crate::frame::{DATA_HEADER_BYTES_MAX, request_problem, site_for_wire};
 use crate::hello::{Hello, Negotiated};
-use crate::limits::{Limits, SEND_FLOOR_BYTES};
+use crate::limits::{Limits, RECEIVE_FLOOR_BYTES, SEND_FLOOR_BYTES};
 use crate::schedule::{Control, FrameSizes, Habits, Rank, Schedule, Turn};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -85,6 +87,13 @@ pub struct Stats {
     pub receive_buffered_bytes: u64,
     /// What windows may still grow by, bytes.
     pub window_free_bytes: u64,
+    /// What flows have in windows, above their floors, without having grown: credit is asked back
+    /// when this is more than half of what there is for it, bytes.
+    pub reserve_used_bytes: u64,
+    /// How often credit of a flow was asked back.
+    pub reclaims_sent: u64,
+    /// What came back so far, bytes.
+    pub credit_returned_bytes: u64,
     /// Control frames waiting to be sent.
     pub control_frames_queued: u64,
     /// Flows that have something to send and the credit for it.
@@ -119,7 +128,11 @@ pub struct Mux {
     next_index: u64,
     /// Flow indices of the peer that are live or ended.
     seen: FlowSet,
-    pool: Pool,
+    budget: Budget,
+    /// When idle flows may be asked for their credit again.
+    scan_due_ns: u64,
+    /// The latest time handed in.
+    now_ns: u64,
     schedule: Schedule,
     sizes: FrameSizes,
     events: VecDeque<Event>,
@@ -138,6 +151,8 @@ pub struct Mux {
     /// All flows together hold too much unsent: each is limited to `SEND_FLOOR_BYTES`.
     is_send_floor: bool,
     receive_held_bytes: u64,
+    /// What flows hold of that above their floors.
+    receive_over_bytes: u64,
     stats: Stats,
 }
 
@@ -159,7 +174,9 @@ impl Mux {
             own_flows: 0,
             next_index: 0,
             seen: FlowSet::default(),
-            pool: Pool::new(limits.peer_window_bytes_max),
+            budget: Budget::new(&limits),
+            scan_due_ns: 0,
+            now_ns: 0,
             schedule: Schedule::default(),
             sizes: FrameSizes::new(limits.frame_bytes_max),
             events: VecDeque::new(),
@@ -173,6 +190,7 @@ impl Mux {
             send_held_bytes: 0,
             is_send_floor: false,
             receive_held_bytes: 0,
+            receive_over_bytes: 0,
             stats: Stats::default(),
             limits,
         }
@@ -200,6 +218,7 @@ impl Mux {
         flow.request = Some(request);
         self.flows.insert(id, flow);
         self.schedule.push_control(Control::Open(id));
+        self.ask_newcomer(id);
         self.stats.flows_opened += 1;
         Ok(id)
     }
@@ -277,6 +296,7 @@ impl Mux {
     /// for the sender; a flow that is not read holds its own window and no one else's.
     pub fn read(&mut self, now_ns: u64, id: FlowId, bytes_max: usize) -> Read {
         let rtt_ns = self.rtt_ns();
+        self.now_ns = self.now_ns.max(now_ns);
         let Some(flow) = self.flows.get_mut(&id) else {
             return Read::Gone;
         };
@@ -285,13 +305,13 @@ impl Mux {
             self.end_if_done(id);
             return if is_ended { Read::End } else { Read::Blocked };
         };
-        self.receive_held_bytes = self.receive_held_bytes.saturating_sub(freed_bytes);
         let is_due = flow
             .receive
-            .consume(now_ns, freed_bytes, rtt_ns, &mut self.pool);
-        if is_due && !flow.credit_queued {
-            flow.credit_queued = true;
-            self.schedule.push_control(Control::Credit(id));
+            .consume(now_ns, freed_bytes, rtt_ns, &mut self.budget);
+        let held_bytes = flow.receive.held_bytes();
+        self.note_held(held_bytes + freed_bytes, held_bytes);
+        if is_due {
+            self.queue_credit(id);
         }
         Read::Data(data)
     }
@@ -365,7 +385,8 @@ impl Mux {
             flows: self.flows.len() as u64,
             send_buffered_bytes: self.send_held_bytes as u64,
             receive_buffered_bytes: self.receive_held_bytes,
-            window_free_bytes: self.pool.free_bytes(),
+            window_free_bytes: self.budget.pool.free_bytes(),
+            reserve_used_bytes: self.budget.reserve.used_bytes(),
             control_frames_queued: self.schedule.control_frames() as u64,
             flows_ready: self.schedule.ready_flows() as u64,
             ended_ranges: self.seen.range_count() as u64,
@@ -396,21 +417,32 @@ impl Mux {
         }
     }
 
-    fn new_flow(&self, stage: Stage, dscp: u8, turn: Turn) -> Flow {
-        let grant = Grant::new(
-            self.limits.flow_window_bytes_initial,
-            self.limits.flow_window_bytes_max,
-        );
+    fn new_flow(&mut self, stage: Stage, dscp: u8, turn: Turn) -> Flow {
+        let grant = Grant::new(self.limits.flow_window_bytes_max, &mut self.budget);
         Flow {
             stage,
             send: SendHalf::new(self.peer_window_bytes),
-            receive: ReceiveHalf::new(grant),
+            receive: ReceiveHalf::new(self.now_ns, grant),
             request: None,
             dscp,
             turn,
             correction: Correction::Auto,
             credit_queued: false,
+            is_asked: false,
+            return_queued: false,
         }
+    }
+
+    /// What a flow holds unread has changed.
+    fn note_held(&mut self, before_bytes: u64, after_bytes: u64) {
+        let change = |all: u64, before: u64, after: u64| (all + after).saturating_sub(before);
+        let over = |held_bytes: u64| held_bytes.saturating_sub(RECEIVE_FLOOR_BYTES);
+        self.receive_held_bytes = change(self.receive_held_bytes, before_bytes, after_bytes);
+        self.receive_over_bytes = change(
+            self.receive_over_bytes,
+            over(before_bytes),
+            over(after_bytes),
+        );
     }
 
     /// What one flow may hold unsent at the present filling.
@@ -478,10 +510,8 @@ impl Mux {
         };
         self.own_flows -= u64::from(id.opener() == self.side);
         self.free_send_bytes(flow.send.held_bytes());
-        self.receive_held_bytes = self
-            .receive_held_bytes
-            .saturating_sub(flow.receive.held_bytes());
-        flow.receive.grant_mut().release(&mut self.pool);
+        self.note_held(flow.receive.held_bytes(), 0);
+        flow.receive.grant_mut().release(&mut self.budget);
         let flows = &self.flows;
         self.schedule
             .forget(&flow.turn, |id| flows.contains_key(&id));

@@ -5,7 +5,7 @@ mod world;
 use farhaul_tunnel::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use world::{Random, World, small_limits, tight_limits};
+use world::{Random, World, pressed_limits, small_limits, tight_limits};
 
 /// One thing that happens. Flows, frames and sizes are chosen by numbers taken modulo what exists.
 #[derive(Debug, Clone)]
@@ -91,6 +91,7 @@ fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(side, frames, urgent)| Operation::Transmit { side, frames, urgent }),
         16 => (side(), 0usize..1000).prop_map(|(side, index)| Operation::Deliver { side, index }),
         1 => (0u64..500_000_000).prop_map(|time_ns| Operation::Wait { time_ns }),
+        1 => (1_500_000_000u64..3_000_000_000).prop_map(|time_ns| Operation::Wait { time_ns }),
         1 => side().prop_map(|side| Operation::Ping { side }),
         1 => (side(), 1000usize..3000)
             .prop_map(|(side, length)| Operation::FrameSize { side, length }),
@@ -169,10 +170,10 @@ proptest! {
     fn invariant_2_any_operations_in_any_order_deliver_every_byte(
         operations in prop::collection::vec(operation(), 0..400),
         seed: u64,
-        is_tight: bool,
+        limits in prop_oneof![Just(small_limits()), Just(tight_limits()), Just(pressed_limits())],
+        features in prop_oneof![1 => Just(0), 3 => Just(FEATURE_RECLAIM)],
     ) {
-        let limits = if is_tight { tight_limits() } else { small_limits() };
-        let mut world = World::new(limits);
+        let mut world = World::offering(features, limits);
         for operation in &operations {
             apply(&mut world, operation);
         }
@@ -270,9 +271,12 @@ fn the_operations_reach_every_kind_of_event_and_bound() {
     let lists = prop::collection::vec(operation(), 200..400);
     let mut reached = std::collections::BTreeMap::new();
     let mut count = |name: &'static str, times: usize| *reached.entry(name).or_insert(0) += times;
-    for _ in 0..100 {
+    for round in 0..100 {
         let operations = lists.new_tree(&mut runner).map(|tree| tree.current());
-        let mut world = World::new(tight_limits());
+        let mut world = match round % 2 {
+            0 => World::offering(0, tight_limits()),
+            _ => World::new(pressed_limits()),
+        };
         for operation in operations.iter().flatten() {
             apply(&mut world, operation);
         }
@@ -304,10 +308,25 @@ fn the_operations_reach_every_kind_of_event_and_bound() {
                 .sum(),
         );
         count(
+            "asked for credit",
+            stats
+                .clone()
+                .map(|stats| stats.reclaims_sent as usize)
+                .sum(),
+        );
+        count(
+            "credit that came back",
+            stats
+                .clone()
+                .map(|stats| stats.credit_returned_bytes as usize)
+                .sum(),
+        );
+        count(
             "reset for overload",
             stats.map(|stats| stats.reset_overload as usize).sum(),
         );
     }
-    assert_eq!(reached.len(), 7);
+    println!("{reached:?}");
+    assert_eq!(reached.len(), 9);
     assert!(reached.values().all(|times| *times > 0), "{reached:?}");
 }

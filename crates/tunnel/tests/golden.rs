@@ -230,6 +230,22 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
             },
             "15 02 84000000",
         ),
+        (
+            "reclaim",
+            Frame::Reclaim {
+                flow: FlowId(3),
+                keep_bytes: 64 << 10,
+            },
+            "16 03 80010000",
+        ),
+        (
+            "returned",
+            Frame::Returned {
+                flow: FlowId(3),
+                returned_bytes: 0,
+            },
+            "17 03 00",
+        ),
         ("drain", Frame::Drain, "80"),
         ("optional", Frame::Optional { kind: 0x81 }, "81"),
     ]

@@ -110,6 +110,11 @@ fn any_frame() -> impl Strategy<Value = Frame> {
             }
         }),
         (flow(), count()).prop_map(|(flow, limit_bytes)| Frame::Credit { flow, limit_bytes }),
+        (flow(), count()).prop_map(|(flow, keep_bytes)| Frame::Reclaim { flow, keep_bytes }),
+        (flow(), count()).prop_map(|(flow, returned_bytes)| Frame::Returned {
+            flow,
+            returned_bytes
+        }),
         (0x81u8..).prop_map(|kind| Frame::Optional { kind }),
         Just(Frame::Drain),
     ]
@@ -201,7 +206,7 @@ fn hostile_frame(random: &mut Random) -> Bytes {
     };
     let flow = FlowId(count(random));
     let payload = Bytes::from(vec![7; 1 + random.below(9000)]);
-    let frame = match random.below(9) {
+    let frame = match random.below(11) {
         0 => Frame::Open {
             flow,
             request: request(),
@@ -227,6 +232,14 @@ fn hostile_frame(random: &mut Random) -> Bytes {
             number: count(random),
             bytes: count(random),
             payload,
+        },
+        9 => Frame::Reclaim {
+            flow,
+            keep_bytes: count(random),
+        },
+        10 => Frame::Returned {
+            flow,
+            returned_bytes: count(random),
         },
         6 => Frame::Ping {
             nonce: count(random),

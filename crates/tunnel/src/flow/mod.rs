@@ -228,4 +228,6 @@ pub struct FlowStats {
     pub send_credit_bytes: u64,
     /// Present receive window.
     pub receive_window_bytes: u64,
+    /// What of it the flow has without having taken it of what windows may grow by.
+    pub receive_base_bytes: u64,
 }

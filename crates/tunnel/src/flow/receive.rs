@@ -1,7 +1,8 @@
 //! The receiving direction of a flow: numbered frames in any order become bytes in order.
 
 use super::FlowId;
-use crate::credit::{FRAME_COST_BYTES, Grant, Pool, cost_bytes};
+use crate::budget::Budget;
+use crate::credit::{FRAME_COST_BYTES, Grant, cost_bytes};
 use crate::error::ProtocolError;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -34,10 +35,12 @@ pub(crate) struct ReceiveHalf {
     end: Option<End>,
     end_read: bool,
     readable_told: bool,
+    /// When something came last.
+    arrived_ns: u64,
 }
 
 impl ReceiveHalf {
-    pub(crate) fn new(grant: Grant) -> Self {
+    pub(crate) fn new(now_ns: u64, grant: Grant) -> Self {
         ReceiveHalf {
             grant,
             ready: VecDeque::new(),
@@ -52,6 +55,7 @@ impl ReceiveHalf {
             end: None,
             end_read: false,
             readable_told: false,
+            arrived_ns: now_ns,
         }
     }
 
@@ -229,13 +233,14 @@ impl ReceiveHalf {
     }
 
     /// Something came; true when the sender should be told of new credit.
-    pub(crate) fn arrive(&mut self, now_ns: u64, rtt_ns: u64, pool: &mut Pool) -> bool {
+    pub(crate) fn arrive(&mut self, now_ns: u64, rtt_ns: u64, budget: &mut Budget) -> bool {
+        self.arrived_ns = now_ns;
         let (arrived_bytes, unread_bytes) = (self.charged_bytes, self.ready_bytes);
         self.is_headed()
             && self.end.is_none()
             && self
                 .grant
-                .arrive(now_ns, arrived_bytes, unread_bytes, rtt_ns, pool)
+                .arrive(now_ns, arrived_bytes, unread_bytes, rtt_ns, budget)
     }
 
     /// Accounts what was read; true when the sender should be told of new credit.
@@ -244,8 +249,42 @@ impl ReceiveHalf {
         now_ns: u64,
         freed_bytes: u64,
         rtt_ns: u64,
-        pool: &mut Pool,
+        budget: &mut Budget,
     ) -> bool {
-        self.grant.consume(now_ns, freed_bytes, rtt_ns, pool) && self.end.is_none()
+        self.grant.consume(now_ns, freed_bytes, rtt_ns, budget) && self.end.is_none()
+    }
+
+    /// Whether nothing has come since `since_ns`.
+    pub(crate) fn is_idle_since(&self, since_ns: u64) -> bool {
+        self.arrived_ns <= since_ns
+    }
+
+    /// What of its credit the sender should keep if the flow needs no more than `wanted_bytes`,
+    /// what waits to be read included. None: it has no more, as far as is known here.
+    pub(crate) fn keep_bytes(&self, wanted_bytes: u64) -> Option<u64> {
+        let unused_bytes = self
+            .grant
+            .granted_bytes()
+            .saturating_sub(self.charged_bytes);
+        (unused_bytes > wanted_bytes).then(|| wanted_bytes.saturating_sub(self.held_bytes))
+    }
+
+    /// The sender says that it has given back so much in all; true when it should be told of new
+    /// credit. What it gives back it must have had, as what it sends.
+    pub(crate) fn take_back(
+        &mut self,
+        flow: FlowId,
+        returned_bytes: u64,
+        budget: &mut Budget,
+    ) -> Result<bool, ProtocolError> {
+        let known_bytes = self.grant.returned_bytes();
+        if returned_bytes <= known_bytes {
+            return Ok(false); // older than what is known, or nothing
+        }
+        let limit_bytes = self.grant.granted_bytes();
+        if returned_bytes - known_bytes > limit_bytes.saturating_sub(self.charged_bytes) {
+            return Err(ProtocolError::CreditExceeded { flow, limit_bytes });
+        }
+        Ok(self.grant.take_back(returned_bytes, budget) && self.end.is_none())
     }
 }

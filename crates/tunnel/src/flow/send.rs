@@ -41,6 +41,8 @@ pub(crate) struct SendHalf {
     buffered_bytes: usize,
     sent_bytes: u64,
     spent_bytes: u64,
+    /// Credit given back: as good as spent.
+    returned_bytes: u64,
     limit_bytes: u64,
     next_number: u64,
     finish: Finish,
@@ -53,6 +55,7 @@ impl SendHalf {
             buffered_bytes: 0,
             sent_bytes: 0,
             spent_bytes: 0,
+            returned_bytes: 0,
             limit_bytes,
             next_number: 1,
             finish: Finish::Open,
@@ -80,7 +83,19 @@ impl SendHalf {
     }
 
     pub(crate) fn credit_bytes(&self) -> u64 {
-        self.limit_bytes.saturating_sub(self.spent_bytes)
+        let gone_bytes = self.spent_bytes.saturating_add(self.returned_bytes);
+        self.limit_bytes.saturating_sub(gone_bytes)
+    }
+
+    /// Gives back all credit but `keep_bytes`.
+    pub(crate) fn give_back(&mut self, keep_bytes: u64) {
+        let excess_bytes = self.credit_bytes().saturating_sub(keep_bytes);
+        self.returned_bytes = self.returned_bytes.saturating_add(excess_bytes);
+    }
+
+    /// What was given back in all.
+    pub(crate) fn returned_bytes(&self) -> u64 {
+        self.returned_bytes
     }
 
     pub(crate) fn room_bytes(&self, bytes_max: usize) -> usize {

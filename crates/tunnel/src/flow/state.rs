@@ -29,6 +29,10 @@ pub(crate) struct Flow {
     pub(crate) correction: Correction,
     /// A CREDIT for this flow waits to be sent.
     pub(crate) credit_queued: bool,
+    /// The peer was, or is about to be, asked for credit and has not answered yet.
+    pub(crate) is_asked: bool,
+    /// A RETURNED for this flow waits to be sent.
+    pub(crate) return_queued: bool,
 }
 
 impl Flow {
@@ -62,6 +66,7 @@ impl Flow {
             out_of_order_frames: self.receive.waiting_frames(),
             send_credit_bytes: self.send.credit_bytes(),
             receive_window_bytes: self.receive.grant().window_bytes(),
+            receive_base_bytes: self.receive.grant().base_bytes(),
         }
     }
 }

@@ -13,7 +13,9 @@
 //! | 12 | END | flow v, number v, bytes v (payload of the whole direction), payload | last numbered frame: half close |
 //! | 13 | RESET | flow v, code 1 | both directions are over, unread data is dropped |
 //! | 14 | ANSWER | flow v, verdict 1 (0 accepted, else why refused) | frame 0 of the other direction |
-//! | 15 | CREDIT | flow v, limit v | the receiver of this frame may have sent `limit` bytes |
+//! | 15 | CREDIT | flow v, limit v | the receiver of this frame may have sent `limit` bytes, what it has given back included |
+//! | 16 | RECLAIM | flow v, keep v | the receiver of this frame gives back all its credit but `keep` bytes, and answers with RETURNED; only if both offered it |
+//! | 17 | RETURNED | flow v, returned v | the sender of this frame has given back `returned` bytes of credit in all, which count as sent |
 //! | 80 | DRAIN | anything | the sender shuts down: open no more flows here; those that stand go on |
 //! | 81-ff | optional | anything | skipped when unknown, as 80 is |
 //!

@@ -16,6 +16,8 @@ const END: u8 = 0x12;
 const RESET: u8 = 0x13;
 const ANSWER: u8 = 0x14;
 const CREDIT: u8 = 0x15;
+const RECLAIM: u8 = 0x16;
+const RETURNED: u8 = 0x17;
 const DRAIN: u8 = 0x80;
 
 const MAGIC: &[u8] = b"FHAU";
@@ -75,6 +77,10 @@ pub enum Frame {
     },
     /// How much the receiver of this frame may have sent.
     Credit { flow: FlowId, limit_bytes: u64 },
+    /// The receiver of this frame should give back all credit but so much.
+    Reclaim { flow: FlowId, keep_bytes: u64 },
+    /// What the sender of this frame has given back, in all.
+    Returned { flow: FlowId, returned_bytes: u64 },
     /// The sender shuts down: flows should be opened elsewhere.
     Drain,
     /// An optional frame of a later version; to be skipped.
@@ -98,11 +104,7 @@ impl Frame {
             OPEN => decode_open(reader),
             DATA | END => decode_payload(kind, reader),
             RESET | ANSWER => decode_code(kind, reader),
-            CREDIT => {
-                let (flow, limit_bytes) = (FlowId(reader.varint()?), reader.varint()?);
-                reader.end()?;
-                Ok(Frame::Credit { flow, limit_bytes })
-            }
+            CREDIT | RECLAIM | RETURNED => decode_count(kind, reader),
             DRAIN => Ok(Frame::Drain),
             kind if kind >= OPTIONAL_TYPE_MIN => Ok(Frame::Optional { kind }),
             unknown => Err(DecodeError::UnknownType(unknown)),
@@ -146,11 +148,12 @@ impl Frame {
                 put_varint(&mut out, flow.0);
                 out.put_u8(refusal.map_or(0, refusal_byte));
             }
-            Frame::Credit { flow, limit_bytes } => {
-                out.put_u8(CREDIT);
-                put_varint(&mut out, flow.0);
-                put_varint(&mut out, *limit_bytes);
-            }
+            Frame::Credit { flow, limit_bytes } => put_count(&mut out, CREDIT, *flow, *limit_bytes),
+            Frame::Reclaim { flow, keep_bytes } => put_count(&mut out, RECLAIM, *flow, *keep_bytes),
+            Frame::Returned {
+                flow,
+                returned_bytes,
+            } => put_count(&mut out, RETURNED, *flow, *returned_bytes),
             Frame::Drain => out.put_u8(DRAIN),
             Frame::Optional { kind } => out.put_u8(*kind),
         }
@@ -396,6 +399,31 @@ fn decode_payload(kind: u8, mut reader: Reader) -> Result<Frame, DecodeError> {
         number,
         payload,
     })
+}
+
+fn decode_count(kind: u8, mut reader: Reader) -> Result<Frame, DecodeError> {
+    let (flow, bytes) = (FlowId(reader.varint()?), reader.varint()?);
+    reader.end()?;
+    Ok(match kind {
+        CREDIT => Frame::Credit {
+            flow,
+            limit_bytes: bytes,
+        },
+        RECLAIM => Frame::Reclaim {
+            flow,
+            keep_bytes: bytes,
+        },
+        _ => Frame::Returned {
+            flow,
+            returned_bytes: bytes,
+        },
+    })
+}
+
+fn put_count(out: &mut BytesMut, kind: u8, flow: FlowId, bytes: u64) {
+    out.put_u8(kind);
+    put_varint(out, flow.0);
+    put_varint(out, bytes);
 }
 
 fn decode_code(kind: u8, mut reader: Reader) -> Result<Frame, DecodeError> {

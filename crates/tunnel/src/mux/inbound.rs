@@ -29,6 +29,8 @@ impl Mux {
             self.is_heard = true;
             self.ping();
         }
+        self.now_ns = self.now_ns.max(now_ns);
+        self.ask_idle(now_ns);
         match frame {
             Frame::Hello(hello) => self.on_hello(hello),
             Frame::Ping { nonce, sent_ns } => self.on_ping(nonce, sent_ns),
@@ -51,6 +53,11 @@ impl Mux {
             Frame::Reset { flow, code } => self.on_reset(flow, code),
             Frame::Answer { flow, refusal } => self.on_answer(flow, refusal),
             Frame::Credit { flow, limit_bytes } => self.on_credit(flow, limit_bytes),
+            Frame::Reclaim { flow, keep_bytes } => self.on_reclaim(flow, keep_bytes),
+            Frame::Returned {
+                flow,
+                returned_bytes,
+            } => self.on_returned(flow, returned_bytes),
             Frame::Drain => {
                 if !std::mem::replace(&mut self.is_peer_draining, true) {
                     self.events.push_back(Event::Draining);
@@ -95,6 +102,7 @@ impl Mux {
                 flow.send.raise_limit(self.peer_window_bytes);
             }
             self.wake_sender(id);
+            self.ask_newcomer(id);
         }
         Ok(())
     }
@@ -188,9 +196,11 @@ impl Mux {
         let seen_bytes = flow.receive.bytes_seen();
         let held_bytes = flow.receive.insert(id, number, payload, end_bytes)?;
         self.stats.received_bytes += flow.receive.bytes_seen() - seen_bytes;
-        self.receive_held_bytes = self.receive_held_bytes.saturating_add(held_bytes);
-        let is_hoarding = flow.receive.held_bytes() > RECEIVE_FLOOR_BYTES;
-        if is_hoarding && self.receive_held_bytes > self.limits.receive_buffer_bytes_max {
+        let is_due = flow.receive.arrive(now_ns, rtt_ns, &mut self.budget);
+        let flow_bytes = flow.receive.held_bytes();
+        self.note_held(flow_bytes - held_bytes, flow_bytes);
+        let is_hoarding = flow_bytes > RECEIVE_FLOOR_BYTES;
+        if is_hoarding && self.receive_over_bytes > self.limits.receive_buffer_bytes_max {
             self.check_control()?;
             self.stats.reset_overload += 1;
             self.cut(id, ResetCode::Overload);
@@ -198,9 +208,8 @@ impl Mux {
                 .push_control(Control::Reset(id, ResetCode::Overload));
             return Ok(());
         }
-        if flow.receive.arrive(now_ns, rtt_ns, &mut self.pool) && !flow.credit_queued {
-            flow.credit_queued = true;
-            self.schedule.push_control(Control::Credit(id));
+        if is_due {
+            self.queue_credit(id);
         }
         self.tell_readable(id);
         Ok(())
@@ -241,7 +250,7 @@ impl Mux {
 
     /// Whether the flow lives; a flow of the peer not seen before is created, or refused when
     /// there are too many. False: it has ended or was refused, ignore the frame.
-    fn locate(&mut self, id: FlowId) -> Result<bool, ProtocolError> {
+    pub(super) fn locate(&mut self, id: FlowId) -> Result<bool, ProtocolError> {
         if self.flows.contains_key(&id) {
             return Ok(true);
         }
@@ -263,6 +272,7 @@ impl Mux {
         self.stats.flows_incoming += 1;
         let flow = self.new_flow(Stage::Early, 0, Turn::new(crate::Class::Auto));
         self.flows.insert(id, flow);
+        self.ask_newcomer(id);
         Ok(true)
     }
 

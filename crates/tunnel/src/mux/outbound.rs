@@ -43,10 +43,15 @@ impl Transmit {
             class: Class::Control,
             flow,
             dscp,
-            // A lost PING or CREDIT is made up for by the next.
+            // A lost PING or CREDIT is made up for by the next, and nobody waits for credit that
+            // is given back.
             is_protected: !matches!(
                 frame,
-                Frame::Ping { .. } | Frame::Pong { .. } | Frame::Credit { .. }
+                Frame::Ping { .. }
+                    | Frame::Pong { .. }
+                    | Frame::Credit { .. }
+                    | Frame::Reclaim { .. }
+                    | Frame::Returned { .. }
             ),
             correction: Correction::Auto,
         }
@@ -166,6 +171,14 @@ impl Mux {
                     limit_bytes,
                 };
                 Some(Transmit::control(&frame, Some(id), flow.dscp))
+            }
+            Control::Reclaim(id) => {
+                let frame = self.reclaim_frame(id)?;
+                Some(Transmit::control(&frame, Some(id), dscp_of(self, id)))
+            }
+            Control::Returned(id) => {
+                let frame = self.returned_frame(id)?;
+                Some(Transmit::control(&frame, Some(id), dscp_of(self, id)))
             }
             Control::Reset(id, code) => {
                 let frame = Frame::Reset { flow: id, code };

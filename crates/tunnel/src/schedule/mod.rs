@@ -34,6 +34,8 @@ pub(crate) enum Control {
     Open(FlowId),
     Answer(FlowId, Option<Refusal>),
     Credit(FlowId),
+    Reclaim(FlowId),
+    Returned(FlowId),
     Reset(FlowId, ResetCode),
 }
 

@@ -69,12 +69,21 @@ pub fn small_limits() -> Limits {
 pub fn tight_limits() -> Limits {
     Limits {
         flows_max: 5,
-        receive_buffer_bytes_max: 40 << 10,
+        receive_buffer_bytes_max: 8 << 10,
         flow_window_bytes_initial: 96 << 10,
         flow_window_bytes_max: 192 << 10,
         send_buffer_bytes_max: 60 << 10,
         peer_send_buffer_bytes_max: 80 << 10,
         ..small_limits()
+    }
+}
+
+/// Limits under which credit is asked back as soon as three flows are open.
+pub fn pressed_limits() -> Limits {
+    Limits {
+        flows_max: 20,
+        receive_buffer_bytes_max: 224 << 10,
+        ..tight_limits()
     }
 }
 
@@ -129,6 +138,15 @@ pub struct World {
 
 impl World {
     pub fn new(limits: Limits) -> World {
+        World::offering(FEATURE_RECLAIM, limits)
+    }
+
+    /// Both sides offer `features` beside some that do not matter.
+    pub fn offering(features: u64, limits: Limits) -> World {
+        let hello = |instance| Hello {
+            features: features | 0b110,
+            ..hello(instance)
+        };
         let dialer = Mux::new(Side::Dialer, limits.clone(), hello(1));
         let acceptor = Mux::new(Side::Acceptor, limits.clone(), hello(2));
         World {
@@ -361,21 +379,27 @@ impl World {
             let bytes_max = limits.receive_buffer_bytes_max + floor_bytes;
             assert!(stats.receive_buffered_bytes <= bytes_max);
             assert!(stats.window_free_bytes <= limits.peer_window_bytes_max);
-            let control_max = limits.control_frames_max as u64 + 3 * stats.flows;
+            let control_max = limits.control_frames_max as u64 + 5 * stats.flows;
             assert!(stats.control_frames_queued <= control_max);
             assert!(stats.flows_ready <= 2 * stats.flows + 128);
-            let mut grown_bytes = 0;
+            let (mut grown_bytes, mut reserve_bytes) = (0, 0);
+            let floor_bytes = limits.flow_window_bytes_initial.min(RECEIVE_FLOOR_BYTES);
             for id in mux.flows() {
                 let flow = mux.flow_stats(id).unwrap();
                 assert!(flow.receive_buffered_bytes <= limits.flow_window_bytes_max);
                 assert!(flow.receive_window_bytes <= limits.flow_window_bytes_max);
                 assert!(flow.send_buffered_bytes <= limits.send_buffer_bytes_max as u64);
-                grown_bytes += flow.receive_window_bytes - limits.flow_window_bytes_initial;
+                assert!(flow.receive_buffered_bytes <= flow.receive_window_bytes);
+                assert!(flow.receive_base_bytes <= limits.flow_window_bytes_initial);
+                grown_bytes += flow.receive_window_bytes - flow.receive_base_bytes;
+                reserve_bytes += flow.receive_base_bytes - floor_bytes;
             }
             assert_eq!(
                 stats.window_free_bytes + grown_bytes,
                 limits.peer_window_bytes_max
             );
+            // Flows whose OPEN was overtaken are not among those that are listed.
+            assert!(reserve_bytes <= stats.reserve_used_bytes);
         }
     }
 
@@ -429,6 +453,7 @@ impl World {
             assert_eq!(stats.receive_buffered_bytes, 0);
             assert_eq!(stats.control_frames_queued, 0);
             assert_eq!(stats.window_free_bytes, self.limits.peer_window_bytes_max);
+            assert_eq!(stats.reserve_used_bytes, 0);
             assert!(stats.ended_ranges <= 1, "{} ranges", stats.ended_ranges);
         }
     }
