@@ -48,6 +48,11 @@ impl Gateway {
             peer.count_payload(sent_bytes, received_bytes);
             peer.count_optimised(&entry.optimiser().stats);
         }
+        if end == FlowEnd::Overload {
+            self.events.emit(Event::Full {
+                bound: "receive_buffer_bytes_max",
+            });
+        }
         self.events.emit(Event::FlowEnded {
             flow: entry.id,
             peer: entry.info.peer.clone(),

@@ -31,6 +31,8 @@ pub enum FlowEnd {
     ResetByOperator,
     /// The far side could not connect.
     Refused,
+    /// One of the gateways had no room for what nobody read.
+    Overload,
     /// Internal or protocol error.
     Failed,
 }
@@ -46,6 +48,7 @@ impl FlowEnd {
             FlowEnd::PeerRestarted => "peer-restarted",
             FlowEnd::ResetByOperator => "reset-by-operator",
             FlowEnd::Refused => "refused",
+            FlowEnd::Overload => "overload",
             FlowEnd::Failed => "failed",
         }
     }
@@ -438,6 +441,7 @@ mod tests {
             FlowEnd::PeerRestarted,
             FlowEnd::ResetByOperator,
             FlowEnd::Refused,
+            FlowEnd::Overload,
             FlowEnd::Failed,
         ] {
             assert_eq!(

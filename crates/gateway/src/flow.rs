@@ -194,6 +194,7 @@ fn conclude(failure: Failure, facing: Facing, flow: &FlowHandle) -> FlowEnd {
         Failure::Flow(ResetCode::Application | ResetCode::Unreachable) => far,
         Failure::Flow(ResetCode::TunnelLost) => FlowEnd::PeerLost,
         Failure::Flow(ResetCode::PeerRestarted) => FlowEnd::PeerRestarted,
+        Failure::Flow(ResetCode::Overload) => FlowEnd::Overload,
         Failure::Flow(_) => FlowEnd::Failed,
     }
 }

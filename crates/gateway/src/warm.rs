@@ -372,6 +372,7 @@ fn end_of(code: ResetCode) -> FlowEnd {
         ResetCode::Admin => FlowEnd::ResetByOperator,
         ResetCode::TunnelLost => FlowEnd::PeerLost,
         ResetCode::PeerRestarted => FlowEnd::PeerRestarted,
+        ResetCode::Overload => FlowEnd::Overload,
         _ => FlowEnd::Failed,
     }
 }
