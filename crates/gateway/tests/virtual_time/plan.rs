@@ -321,24 +321,16 @@ fn cubic_jobs() -> Vec<Job> {
 
 /// Links that change; the first of each is the one that is told.
 fn change_jobs() -> Vec<Job> {
-    let rate = |mbit: &str, loss: &str| {
-        Cell::new(
-            "",
-            format!("rate {mbit}mbit delay 30ms loss {loss}% queue 100ms"),
-        )
-    };
-    let route = |ms: u64| Cell::new("", format!("rate 51.84mbit delay {ms}ms queue 100ms"));
-    let size = |bytes: u64| {
-        Cell::new(
-            "",
-            format!("rate 51.84mbit delay 30ms queue 100ms mtu {bytes}"),
-        )
-    };
+    let link = |words: String| Cell::new("", format!("rate {words}"));
+    let rate =
+        |mbit: &str, loss: &str| link(format!("{mbit}mbit delay 30ms loss {loss}% queue 100ms"));
+    let route = |ms: u64| link(format!("51.84mbit delay {ms}ms queue 100ms"));
+    let size = |bytes: u64| link(format!("51.84mbit delay 30ms queue 100ms mtu {bytes}"));
     let steps = |loss| vec![rate("51.84", loss), rate("20", loss), rate("51.84", loss)];
     // A queue of bytes is as long at any rate: 6.7 ms, then 100 ms.
     let fall = |ms: u64| {
-        let deep = |mbit: u64| format!("rate {mbit}mbit delay {ms}ms loss 1% queue 250kb");
-        vec![Cell::new("", deep(300)), Cell::new("", deep(20))]
+        let deep = |mbit: u64| link(format!("{mbit}mbit delay {ms}ms loss 1% queue 250kb"));
+        vec![deep(300), deep(20)]
     };
     let there = &[Way::Forward][..];
     let courses = [
