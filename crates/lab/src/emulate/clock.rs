@@ -23,10 +23,13 @@ impl Clock {
         nanoseconds(clock_gettime(ClockId::Monotonic))
     }
 
+    /// Real time is read first: what passes between the two makes a stamp seem newer, and its frame
+    /// leave late. The other way round it would leave early, by as long as we were held up.
     pub(super) fn read(&self) -> Instant {
+        let real_ns = nanoseconds(clock_gettime(ClockId::Realtime));
         Instant {
             monotonic_ns: self.monotonic_ns(),
-            real_ns: nanoseconds(clock_gettime(ClockId::Realtime)),
+            real_ns,
         }
     }
 }
