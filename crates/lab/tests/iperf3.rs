@@ -175,12 +175,14 @@ impl Theirs {
         Self { child, port }
     }
 
-    /// Between tests it needs a moment.
+    /// Between tests it needs a moment, in which it is busy or does not listen.
     fn test(&self, plan: &Iperf3Plan) -> Result<Iperf3Result, ProbeError> {
         let end = Instant::now() + Duration::from_secs(20);
         loop {
             match run("127.0.0.1", self.port, plan, Arc::default()) {
-                Err(ProbeError::Refused { .. }) if Instant::now() < end => {
+                Err(ProbeError::Refused { .. } | ProbeError::NoIperf3 { .. })
+                    if Instant::now() < end =>
+                {
                     sleep(Duration::from_millis(50));
                 }
                 other => return other,
