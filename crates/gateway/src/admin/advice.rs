@@ -47,33 +47,29 @@ fn down(status: &Status, peer: &PeerStatus) -> Option<String> {
         return None;
     }
     let name = &peer.name;
-    let stranger = stranger(status, peer);
-    Some(match (&peer.last_error, stranger) {
-        (None, Some(stranger)) if peer.address.is_empty() => {
-            format!("peer {name} has not dialled us yet, but {stranger}")
-        }
-        (None, None) if peer.address.is_empty() => format!(
-            "peer {name} has not dialled us yet; is its gateway running, does its [[peer]] block for this site name the \
-             key {}, and may UDP reach {}?{}",
-            status.key,
-            status.tunnel_address,
-            turned_away(status.datagrams_turned_away)
+    let search = || "`farhaul doctor` looks for the cause".to_owned();
+    let (what, hint) = match &peer.last_error {
+        Some(error) => (format!("peer {name} is down: {error}"), search()),
+        None if peer.address.is_empty() => (
+            format!("peer {name} has not dialled us yet"),
+            not_dialled(status),
         ),
-        (Some(error), Some(stranger)) => format!("peer {name} is down: {error}; {stranger}"),
-        (Some(error), None) => {
-            format!("peer {name} is down: {error}; `farhaul doctor` looks for the cause")
-        }
-        (None, Some(stranger)) => {
-            format!(
-                "peer {name} does not answer at {}; {stranger}",
-                peer.address
-            )
-        }
-        (None, None) => format!(
-            "peer {name} does not answer at {}; `farhaul doctor` looks for the cause",
-            peer.address
+        None => (
+            format!("peer {name} does not answer at {}", peer.address),
+            search(),
         ),
-    })
+    };
+    let hint = stranger(status, peer).unwrap_or(hint);
+    Some(format!("{what}; {hint}"))
+}
+
+fn not_dialled(status: &Status) -> String {
+    format!(
+        "is its gateway running, does its [[peer]] block for this site name the key {}, and may UDP reach {}?{}",
+        status.key,
+        status.tunnel_address,
+        turned_away(status.datagrams_turned_away)
+    )
 }
 
 /// Somebody who may be this peer with another key. Where the peer's address is known it must be that one's; a

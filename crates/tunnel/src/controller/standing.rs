@@ -2,7 +2,8 @@
 //!
 //! Yield: send seven tenths of what arrives for as long as that should need to empty the queue. It
 //! empties: it was ours. Nothing changes and nothing is lost: there is no queue, the route has
-//! become longer. It stays: somebody else fills it.
+//! become longer. It stays: somebody else fills it. Where far less arrives than even the test sends,
+//! it can empty nothing: the link has lost most of its rate, and the next test begins from there.
 
 use super::compete::Compete;
 use super::{Controller, Phase, SHORT_QUEUE};
@@ -12,6 +13,8 @@ const YIELD_GAIN: f64 = 0.7;
 const LOOK_GAIN: f64 = 0.5;
 /// The rate is not cut further than this at once: what arrived last may be an accident.
 const LEAST_STEP: f64 = 0.3;
+/// A test lasts so many times as long as the queue should need to empty.
+const DRAIN_MARGIN: f64 = 1.25;
 /// A queue that stands is more than this beyond twice the threshold, s.
 const STANDING: f64 = 0.012;
 /// Queue in thresholds above which nothing is probed.
@@ -129,10 +132,11 @@ impl Controller {
             true => self.latest.clamp(least, known),
             false => known,
         };
-        let is_step = self.latest > 0.0 && self.latest < gain(shared.as_ref()) * least;
+        let gain = gain(shared.as_ref());
+        let is_step = self.latest > 0.0 && self.latest < gain * least;
         let drain = match is_step {
             true => self.cohort_span(),
-            false => queue / (1.0 - gain(shared.as_ref())) * 1.25,
+            false => queue / (1.0 - gain) * DRAIN_MARGIN,
         };
         let drain_ns = (drain * 1e9) as u64;
         let entry_rate = match &self.phase {
