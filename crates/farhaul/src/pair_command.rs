@@ -1,7 +1,9 @@
 //! `farhaul init` and `farhaul join`: pair two gateways with two copied texts.
 
+mod existing;
+
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,6 +23,9 @@ use crate::pair_words::{
 };
 use crate::print;
 use crate::questions::Questions;
+
+/// Where the SOCKS5 proxy listens unless told.
+const SOCKS_USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1080);
 
 /// How a site's connections get to its gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -52,9 +57,9 @@ struct SiteFlags {
     /// Take that interface as it is: the file is for another machine, or the interface comes later.
     #[arg(long, requires = "interface")]
     elsewhere: bool,
-    /// Address of the SOCKS5 proxy in explicit mode.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:1080")]
-    socks: SocketAddr,
+    /// Address of the SOCKS5 proxy in explicit mode [default: 127.0.0.1:1080].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    socks: Option<SocketAddr>,
     /// Name for the peer, where its own does not suit.
     #[arg(long, value_name = "NAME", value_parser = name)]
     peer_name: Option<String>,
@@ -196,7 +201,7 @@ impl SiteFlags {
                 Mode::Explicit => InterceptMode::Explicit,
             },
             interfaces,
-            socks: self.socks,
+            socks: self.socks.unwrap_or(SOCKS_USUAL),
         })
     }
 
@@ -254,6 +259,11 @@ impl Init {
     /// Writes a first configuration and prints a token; or accepts an answer.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let file = self.site.file();
+        if let (None, Some(given)) = (&self.accept, &self.site.peer_name) {
+            return Err(Failure::usage(format!(
+                "--peer-name {given}: the peer is not known yet; give it with --accept ANSWER"
+            )));
+        }
         match &self.accept {
             Some(_) => self.accept(),
             None if self.another => self.another(),
@@ -298,6 +308,7 @@ impl Init {
     fn another(self) -> Result<(), Failure> {
         let ask = Questions::new();
         let config = load_existing(&self.site.config)?;
+        self.site.agree_with(&config)?;
         let address = self.address(&ask)?;
         if let Some(address) = address
             .as_ref()
@@ -362,6 +373,7 @@ impl Init {
     fn accept(self) -> Result<(), Failure> {
         let text = carried(self.accept.clone().unwrap_or_default())?;
         let config = load_existing(&self.site.config)?;
+        self.check_accept(&config)?;
         let pending = pending_path(&config);
         let offer = Offer::pending(&pending).map_err(Failure::failed)?;
         let answer = offer.accept(&text, now_s()).map_err(Failure::failed)?;
@@ -461,51 +473,77 @@ fn paired(site: &SiteFlags, peer: &NewPeer) -> Result<(), Failure> {
     ))
 }
 
+/// What a join has found or written here.
+struct Joined {
+    key: PrivateKey,
+    site: String,
+    /// What the peer is told lies here.
+    networks: Vec<Network>,
+    /// The peer's name here.
+    peer: String,
+    /// Whether the peer was not in the file before.
+    is_new: bool,
+}
+
 impl Join {
     /// Writes this site's configuration, or adds a peer to it, and prints the answer.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let offer = Offer::from_token(&carried(self.token.clone())?).map_err(Failure::failed)?;
         offer.check_time(now_s()).map_err(Failure::failed)?;
-        let own_address = match &offer.address {
-            Some(_) => None,
-            None => Some(self.needed_address(&offer)?),
-        };
+        let own_address = self.own_address(&offer)?;
         let peer = NewPeer {
             name: self.site.peer_name.clone().unwrap_or(offer.site.clone()),
             address: offer.address.clone(),
             key: offer.key,
             networks: offer.networks.clone(),
         };
-        let exists = self.site.config.exists();
-        let known = match exists {
+        let joined = match self.site.config.exists() {
             true => self.join_existing(&offer, &peer)?,
             false => self.join_new(&offer, &peer, own_address.clone())?,
         };
-        let (key, site, networks) = known;
         let about = Answer {
-            site,
-            key: key.public(),
+            site: joined.site.clone(),
+            key: joined.key.public(),
             address: own_address,
-            networks,
+            networks: joined.networks.clone(),
         };
-        let answer = offer.answer(&about, &key).map_err(Failure::failed)?;
+        let answer = offer.answer(&about, &joined.key).map_err(Failure::failed)?;
+        self.tell(&joined, &peer, &answer)
+    }
+
+    fn tell(&self, joined: &Joined, peer: &NewPeer, answer: &str) -> Result<(), Failure> {
         if self.site.json {
             return print::json(&json!({
                 "config": self.site.config,
-                "peer": peer.name,
+                "peer": joined.peer,
                 "peer_key": peer.key.to_string(),
-                "public_key": key.public().to_string(),
+                "public_key": joined.key.public().to_string(),
+                "added": joined.is_new,
                 "answer": answer,
             }));
         }
+        let (file, name, key) = (self.site.file(), &joined.peer, &peer.key);
+        let known = match joined.is_new {
+            true => format!("{file} now knows {name} ({key})"),
+            false => format!("{file} knows {name} ({key}) already and is unchanged"),
+        };
         eprintln!(
-            "farhaul: {} now knows {} ({}). Bring this answer back there:\n\n\
-             \x20 farhaul init --accept ANSWER\n",
-            self.site.file(),
-            peer.name,
-            peer.key
+            "farhaul: {known}. Bring this answer back there:\n\n\
+             \x20 farhaul init --accept ANSWER\n"
         );
-        print::line(&answer)
+        print::line(answer)
+    }
+
+    /// Where the peer is to dial us, if it has to.
+    fn own_address(&self, offer: &Offer) -> Result<Option<HostPort>, Failure> {
+        match (&offer.address, &self.address) {
+            (None, _) => self.needed_address(offer).map(Some),
+            (Some(_), None) => Ok(None),
+            (Some(theirs), Some(ours)) => Err(Failure::usage(format!(
+                "--address {ours}: nobody would dial it, as this gateway dials {} at {theirs}; leave it out",
+                offer.site
+            ))),
+        }
     }
 
     fn needed_address(&self, offer: &Offer) -> Result<HostPort, Failure> {
@@ -522,7 +560,7 @@ impl Join {
         offer: &Offer,
         peer: &NewPeer,
         address: Option<HostPort>,
-    ) -> Result<(PrivateKey, String, Vec<Network>), Failure> {
+    ) -> Result<Joined, Failure> {
         let ask = Questions::new();
         let start = self
             .site
@@ -533,27 +571,12 @@ impl Join {
             named_apart(&start.site, &peer.name)
         };
         let key = self.site.write(&start, Some(peer), fits)?;
-        Ok((key, start.site, start.networks))
-    }
-
-    fn join_existing(
-        &self,
-        offer: &Offer,
-        peer: &NewPeer,
-    ) -> Result<(PrivateKey, String, Vec<Network>), Failure> {
-        let config = load_existing(&self.site.config)?;
-        let key = PrivateKey::load(&config.site.key).map_err(Failure::failed)?;
-        not_our_own(&key, offer)?;
-        let networks = match &self.site.networks {
-            Some(networks) => networks.0.clone(),
-            None => config.accept.destinations,
-        };
-        differ(&networks, &offer.networks)?;
-        named_apart(&config.site.name, &peer.name)?;
-        // Joining twice gives the answer again, for whoever lost it.
-        if config.peers.iter().all(|known| known.key != offer.key) {
-            self.site.add(peer)?;
-        }
-        Ok((key, config.site.name, networks))
+        Ok(Joined {
+            key,
+            site: start.site,
+            networks: start.networks,
+            peer: peer.name.clone(),
+            is_new: true,
+        })
     }
 }

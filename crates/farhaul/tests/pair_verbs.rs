@@ -185,7 +185,7 @@ fn a_network_lies_at_one_site_only() {
     // Nor can it be brought in when a file is there already.
     let error = bad(&second, &["join", &token, "--networks", "10.1.0.0/16"]);
     assert!(
-        error.contains("10.1.0.0/16 cannot lie at this site"),
+        error.contains("its accept.destinations is 10.1.7.0/24"),
         "{error}"
     );
     fs::remove_dir_all(all).unwrap();
@@ -317,5 +317,148 @@ fn two_sites_have_two_names() {
     assert!(error.contains("so is the other one"), "{error}");
     let renamed = ["init", "--accept", &answer, "--peer-name", "new-harbour"];
     good(&first, &renamed);
+    fs::remove_dir_all(all).unwrap();
+}
+
+/// A file of the second site that knows the first one, by this token.
+fn joined(all: &Path) -> String {
+    let address = ["--address", "hq.example.org:4433"];
+    let token = good(&all.join("first"), &with(INIT, &address));
+    good(&all.join("second"), &with(&["join", &token], JOIN));
+    token
+}
+
+#[test]
+fn a_join_that_changes_nothing_says_so() {
+    let all = folder("again");
+    let second = all.join("second");
+    let token = joined(&all);
+    let before = fs::read_to_string(second.join("farhaul.toml")).unwrap();
+    // As the first time, word by word, and with a part of what may be reached here.
+    let same = with(
+        &["join", &token, "--socks", "127.0.0.1:1080", "--peer-name"],
+        &["harbour"],
+    );
+    let part = ["join", &token, "--networks", "10.2.9.0/24"];
+    for words in [with(&same, JOIN), part.to_vec()] {
+        let output = farhaul(&second, &words);
+        let told = stderr(&output);
+        assert!(output.status.success(), "{told}");
+        assert!(stdout(&output).starts_with("fhanswer1-"));
+        assert!(
+            told.contains("farhaul.toml knows harbour (fh1-"),
+            "{words:?}: {told}"
+        );
+        assert!(told.contains("already and is unchanged"), "{told}");
+    }
+    let json = good(&second, &["join", &token, "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["added"], false);
+    let after = fs::read_to_string(second.join("farhaul.toml")).unwrap();
+    assert_eq!(after, before);
+    fs::remove_dir_all(all).unwrap();
+}
+
+#[test]
+fn a_token_that_contradicts_the_file_gets_no_answer() {
+    let all = folder("contradicts");
+    let (first, second) = (all.join("first"), all.join("second"));
+    joined(&all);
+    let file = second.join("farhaul.toml");
+    let before = fs::read_to_string(&file).unwrap();
+    let another = |address: &str, networks: &str| {
+        fs::write(
+            first.join("farhaul.toml"),
+            fs::read_to_string(first.join("farhaul.toml"))
+                .unwrap()
+                .replace("10.1.0.0/16", networks),
+        )
+        .unwrap();
+        let words = ["init", "--another", "--peer-networks", "10.2.0.0/16"];
+        good(&first, &with(&words, &["--address", address]))
+    };
+    let address = another("new.example.org:4433", "10.1.0.0/16");
+    let error = bad(&second, &["join", &address]);
+    let differs = "peer.address is hq.example.org:4433 here, new.example.org:4433 in the token. The file is unchanged";
+    assert!(error.contains(differs), "{error}");
+    let networks = another("hq.example.org:4433", "10.7.0.0/16");
+    let error = bad(&second, &["join", &networks]);
+    let differs = "peer.networks is 10.1.0.0/16 here, 10.7.0.0/16 in the token";
+    assert!(error.contains(differs), "{error}");
+    assert!(
+        error.contains("edit the [[peer]] block of harbour"),
+        "{error}"
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    // Edited, it is answered; what the peer is called here is nobody else's business.
+    let edited = before
+        .replace("10.1.0.0/16", "10.7.0.0/16")
+        .replace("name = \"harbour\"", "name = \"the harbour\"");
+    fs::write(&file, &edited).unwrap();
+    let answer = good(&second, &["join", &networks]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), edited);
+    good(&first, &["init", "--accept", &answer]);
+    fs::remove_dir_all(all).unwrap();
+}
+
+#[test]
+fn what_an_existing_file_contradicts_is_refused() {
+    let all = folder("kept");
+    let (first, second, third) = (all.join("first"), all.join("second"), all.join("third"));
+    let token = joined(&all);
+    let other = good(
+        &third,
+        &with(
+            &["init", "--site", "port", "--networks", "10.3.0.0/16"],
+            &["--address", "port.example.org:4433", "--mode", "explicit"],
+        )
+        .into_iter()
+        .chain(["--peer-networks", "10.2.0.0/16"])
+        .collect::<Vec<_>>(),
+    );
+    let before = fs::read_to_string(second.join("farhaul.toml")).unwrap();
+    let refused = |folder: &Path, words: &[&str], told: &str| {
+        let output = farhaul(folder, words);
+        let error = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {error}");
+        assert!(error.contains(told), "{words:?}: {error}");
+    };
+    for (flag, given, told) in [
+        ("--site", "elsewhere", "its site.name is hq"),
+        ("--mode", "transparent", "its intercept.mode is explicit"),
+        ("--interface", "lan0", "its intercept.interfaces is empty"),
+        (
+            "--socks",
+            "127.0.0.1:9",
+            "its listen.socks is 127.0.0.1:1080",
+        ),
+        (
+            "--networks",
+            "10.8.0.0/16",
+            "its accept.destinations is 10.2.0.0/16, fd00:2::/48",
+        ),
+        ("--address", "192.0.2.1:4433", "nobody would dial it"),
+    ] {
+        for token in [&token, &other] {
+            refused(&second, &["join", token, flag, given], told);
+        }
+        if flag != "--address" {
+            refused(&second, &["init", "--another", flag, given], told);
+        }
+    }
+    let renamed = ["join", &token, "--peer-name", "old-harbour"];
+    refused(&second, &renamed, "as harbour; leave the flag out");
+    assert_eq!(
+        fs::read_to_string(second.join("farhaul.toml")).unwrap(),
+        before
+    );
+    let answer = good(&second, &["join", &token]);
+    for flag in ["--networks", "--peer-networks"] {
+        let late = ["init", "--accept", &answer, flag, "10.1.0.0/16"];
+        refused(&first, &late, "belongs to the token");
+    }
+    let unknown = ["init", "--another", "--peer-name", "hq"];
+    refused(&first, &unknown, "give it with --accept ANSWER");
+    good(&second, &["join", &other, "--site", "hq"]);
     fs::remove_dir_all(all).unwrap();
 }
