@@ -1,8 +1,8 @@
 //! `farhaul init` and `farhaul join`: pair two gateways with two copied texts.
 
 mod existing;
+mod new_file;
 
-use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,10 +13,11 @@ use farhaul_gateway::config::starter::{self, NewPeer, Starter};
 use farhaul_gateway::config::units;
 use farhaul_gateway::config::{Config, load};
 use farhaul_gateway::intercept::interfaces_known;
-use farhaul_gateway::keys::{KeyError, PrivateKey};
+use farhaul_gateway::keys::PrivateKey;
 use farhaul_gateway::pairing::{self, Answer, Offer};
 use serde_json::json;
 
+use self::new_file::{Made, file_stem, may_replace, place_for_a_file};
 use crate::failure::Failure;
 use crate::pair_words::{
     Networks, Reach, host_port, interface, interface_among, name, network_list, reach,
@@ -54,8 +55,8 @@ struct SiteFlags {
     /// LAN interface for transparent mode.
     #[arg(long, value_name = "NAME", value_parser = interface)]
     interface: Option<String>,
-    /// Take that interface as it is: the file is for another machine, or the interface comes later.
-    #[arg(long, requires = "interface")]
+    /// Take any LAN interface: the file is for another machine, or the interface comes later.
+    #[arg(long)]
     elsewhere: bool,
     /// Address of the SOCKS5 proxy in explicit mode [default: 127.0.0.1:1080].
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -134,18 +135,6 @@ fn load_existing(path: &Path) -> Result<Config, Failure> {
         .map_err(Failure::failed)
 }
 
-/// The key in that file, or a new one where there is none.
-fn key_at(path: &Path) -> Result<PrivateKey, KeyError> {
-    match PrivateKey::load(path) {
-        Err(KeyError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-            let key = PrivateKey::generate()?;
-            key.create(path)?;
-            Ok(key)
-        }
-        other => other,
-    }
-}
-
 impl SiteFlags {
     /// Asks for what is missing and describes the site.
     fn starter(
@@ -178,15 +167,17 @@ impl SiteFlags {
         let named = self.interface.is_some().then_some(Mode::Transparent);
         let given = self.mode.or(named);
         let mode = ask.value(given, "--mode", question, Some("transparent"), mode)?;
+        self.fit_mode(mode)?;
         let interfaces = match mode {
             Mode::Explicit => Vec::new(),
             Mode::Transparent => {
                 let question = "LAN interface";
-                let here = |text: &str| interface_among(text, &interfaces_known());
-                let given = match &self.interface {
-                    Some(given) if !self.elsewhere => Some(here(given).map_err(Failure::usage)?),
-                    given => given.clone(),
+                let here = |text: &str| match self.elsewhere {
+                    true => interface(text),
+                    false => interface_among(text, &interfaces_known()),
                 };
+                let given = self.interface.as_deref().map(here).transpose();
+                let given = given.map_err(Failure::usage)?;
                 vec![ask.value(given, "--interface", question, None, here)?]
             }
         };
@@ -203,29 +194,6 @@ impl SiteFlags {
             interfaces,
             socks: self.socks.unwrap_or(SOCKS_USUAL),
         })
-    }
-
-    /// Writes key and configuration; the file is new, or nothing happens. With
-    /// a key that `fits` refuses there is no file either.
-    fn write(
-        &self,
-        start: &Starter,
-        peer: Option<&NewPeer>,
-        fits: impl FnOnce(&PrivateKey) -> Result<(), Failure>,
-    ) -> Result<PrivateKey, Failure> {
-        let folder = self.config.parent().unwrap_or(Path::new(""));
-        let key_path = folder.join(&start.key);
-        let mut text = starter::starter(start);
-        if let Some(peer) = peer {
-            text = starter::with_peer(&text, &self.config, peer).map_err(Failure::failed)?;
-        } else {
-            load::check(&text, &self.config, |_| None).map_err(Failure::failed)?;
-        }
-        let key = key_at(&key_path).map_err(Failure::failed)?;
-        fits(&key)?;
-        starter::create_file(&self.config, &text)
-            .map_err(|error| Failure::failed(format!("{}: {error}", self.config.display())))?;
-        Ok(key)
     }
 
     /// Adds a peer to the existing file.
@@ -246,15 +214,6 @@ impl SiteFlags {
     }
 }
 
-/// A site's name as part of a file name.
-fn file_stem(site: &str) -> String {
-    let plain = |c: char| match c {
-        c if c.is_ascii_alphanumeric() || c == '-' || c == '_' => c.to_ascii_lowercase(),
-        _ => '-',
-    };
-    site.chars().map(plain).collect()
-}
-
 impl Init {
     /// Writes a first configuration and prints a token; or accepts an answer.
     pub(crate) fn run(self) -> Result<(), Failure> {
@@ -263,6 +222,9 @@ impl Init {
             return Err(Failure::usage(format!(
                 "--peer-name {given}: the peer is not known yet; give it with --accept ANSWER"
             )));
+        }
+        if self.accept.is_none() && !self.another {
+            place_for_a_file(&self.site.config)?;
         }
         match &self.accept {
             Some(_) => self.accept(),
@@ -295,14 +257,23 @@ impl Init {
         let start = self.site.starter(&ask, |ask| self.address(ask), &[])?;
         let peer_networks = self.peer_networks(&ask)?;
         differ(&start.networks, &peer_networks)?;
-        let key = self.site.write(&start, None, |_| Ok(()))?;
-        eprintln!(
-            "farhaul: wrote {} and its key {} (public: {})",
-            self.site.file(),
-            start.key,
-            key.public()
-        );
-        self.offer(start.address, start.networks, peer_networks)
+        let made = self.site.write(&start, None, |_| Ok(()))?;
+        let offer = self.keep_offer(start.address, start.networks, peer_networks);
+        let (config, offer) = offer.inspect_err(|_| made.undo())?;
+        let public = made.key.public();
+        match made.key_is_new {
+            true => eprintln!(
+                "farhaul: wrote {} and its key {} (public: {public})",
+                self.site.file(),
+                start.key
+            ),
+            false => eprintln!(
+                "farhaul: wrote {}; it uses the key that is there, {} (public: {public})",
+                self.site.file(),
+                start.key
+            ),
+        }
+        self.tell(&config, &offer)
     }
 
     fn another(self) -> Result<(), Failure> {
@@ -326,18 +297,21 @@ impl Init {
         };
         let peer_networks = self.peer_networks(&ask)?;
         differ(&networks, &peer_networks)?;
-        self.offer(address, networks, peer_networks)
+        let (config, offer) = self.keep_offer(address, networks, peer_networks)?;
+        self.tell(&config, &offer)
     }
 
-    /// Prints a token for the configuration that is there.
-    fn offer(
-        self,
+    /// Makes an offer for the configuration that is there, to wait for its answer.
+    fn keep_offer(
+        &self,
         address: Option<HostPort>,
         networks: Vec<Network>,
         peer_networks: Vec<Network>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(Config, Offer), Failure> {
         let config = load_existing(&self.site.config)?;
         let key = PrivateKey::load(&config.site.key).map_err(Failure::failed)?;
+        let pending = pending_path(&config);
+        may_replace(&pending, &key)?;
         let site = config.site.name.clone();
         let offer = Offer::new(
             site,
@@ -348,15 +322,17 @@ impl Init {
             now_s(),
         )
         .map_err(Failure::failed)?;
-        offer
-            .keep(&pending_path(&config))
-            .map_err(Failure::failed)?;
+        offer.keep(&pending).map_err(Failure::failed)?;
+        Ok((config, offer))
+    }
+
+    fn tell(&self, config: &Config, offer: &Offer) -> Result<(), Failure> {
         let token = offer.token();
         if self.site.json {
             return print::json(&json!({
                 "config": self.site.config,
                 "key": config.site.key,
-                "public_key": key.public().to_string(),
+                "public_key": offer.key.to_string(),
                 "token": token.as_str(),
                 "expires_s": offer.expires_s,
             }));
@@ -497,6 +473,7 @@ impl Join {
             key: offer.key,
             networks: offer.networks.clone(),
         };
+        place_for_a_file(&self.site.config)?;
         let joined = match self.site.config.exists() {
             true => self.join_existing(&offer, &peer)?,
             false => self.join_new(&offer, &peer, own_address.clone())?,
@@ -570,7 +547,12 @@ impl Join {
             not_our_own(key, offer)?;
             named_apart(&start.site, &peer.name)
         };
-        let key = self.site.write(&start, Some(peer), fits)?;
+        let Made {
+            key, key_is_new, ..
+        } = self.site.write(&start, Some(peer), fits)?;
+        if !key_is_new {
+            eprintln!("farhaul: uses the key that is there, {}", start.key);
+        }
         Ok(Joined {
             key,
             site: start.site,

@@ -59,6 +59,15 @@ pub fn load_without_key(path: &Path) -> Result<Loaded, LoadError> {
     check(&text, path, |_| None)
 }
 
+/// The key file that a configuration names, as far as it can be read; also of
+/// a file that is wrong otherwise.
+pub fn key_named_in(path: &Path) -> Option<PathBuf> {
+    let text = read_file(path).ok()?;
+    let written = written::read(&text, &mut Problems::new("", text.as_str()));
+    let folder = path.parent().unwrap_or(Path::new(""));
+    Some(folder.join(&written.site.key?.value))
+}
+
 /// A configuration file's text.
 pub fn read_file(path: &Path) -> Result<String, LoadError> {
     let unreadable = |source| LoadError::Unreadable {

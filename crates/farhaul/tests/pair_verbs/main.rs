@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // clippy exempts test functions only, not what they call
 
+mod new_file;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
