@@ -33,6 +33,7 @@ pub fn find(
     peers(written, own, problems);
     networks(written, problems);
     tunnel(written, problems);
+    families(written, problems);
     intercept(written, problems);
     for listen in &written.listens {
         listener(listen, problems);
@@ -218,6 +219,44 @@ fn tunnel(written: &Written, problems: &mut Problems) {
         let message = "tunnel.dead_after: new connections wait for so long when the peer is gone";
         let problem = problems.warning(found.span.clone(), message);
         problem.help("up to 3s is usual");
+    }
+}
+
+/// Peers are dialled from the socket that `tunnel.listen` names. One of IPv4
+/// reaches no IPv6, and of those of IPv6 only `[::]` reaches IPv4, too.
+fn families(written: &Written, problems: &mut Problems) {
+    let Some(listen) = &written.tunnel.listen else {
+        return;
+    };
+    let own = listen.value.ip().to_canonical();
+    for peer in &written.peers {
+        let dial = load::dial(peer);
+        let Some(address) = peer.address.as_ref().filter(|_| dial != Dial::Peer) else {
+            continue;
+        };
+        let Ok(to) = address.value.host.parse::<IpAddr>() else {
+            continue;
+        };
+        let (family, only) = match (own.is_ipv4(), to.to_canonical().is_ipv4()) {
+            (true, false) => ("IPv6", "IPv4"),
+            (false, true) if !own.is_unspecified() => ("IPv4", "IPv6"),
+            _ => continue,
+        };
+        let line = problems.line_of(listen.span.start);
+        let message = format!(
+            "peer.address: `{}` is an {family} address, which cannot be dialled: the tunnel listens on {only} alone (`{}`, line {line})",
+            address.value, listen.value
+        );
+        let place = address.span.clone();
+        let problem = match dial {
+            // The peer's own dialling may do.
+            Dial::Both => problems.warning(place, message),
+            _ => problems.error(place, message),
+        };
+        problem.help(format!(
+            "listen = \"[::]:{}\" serves both, or name the peer's {only} address",
+            listen.value.port()
+        ));
     }
 }
 
