@@ -128,7 +128,7 @@ fn load_reads_the_private_key_too() {
         load(&path)
             .unwrap_err()
             .to_string()
-            .contains("not a text file")
+            .contains("not UTF-8 at line 1")
     );
     fs::remove_dir_all(folder).unwrap();
 }

@@ -2,10 +2,11 @@
 //! that can only be judged by looking at several values together.
 
 use std::fs::{FileType, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 
 use super::diagnose::Problems;
 use super::meaning::{
@@ -33,7 +34,7 @@ pub struct Loaded {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// It cannot be read.
-    #[error("configuration {path}: {source}; `farhaul init` writes a new one")]
+    #[error("configuration {path}: {source}{}", remedy(.source))]
     Unreadable {
         /// Which file.
         path: PathBuf,
@@ -43,6 +44,14 @@ pub enum LoadError {
     /// It is not usable; all problems with their places.
     #[error("{0}")]
     Invalid(Problems),
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NotFound => "; `farhaul init` writes a new one",
+        ErrorKind::PermissionDenied => "; run as a user that may read it",
+        _ => "",
+    }
 }
 
 /// Reads and checks a configuration file and the private key it names.
@@ -74,7 +83,6 @@ pub fn read_file(path: &Path) -> Result<String, LoadError> {
         path: path.to_owned(),
         source,
     };
-    let too_large = || io::Error::other("not a text file of at most 1 MiB");
     // Opening a FIFO would wait for its writer.
     let file = OpenOptions::new()
         .read(true)
@@ -90,9 +98,17 @@ pub fn read_file(path: &Path) -> Result<String, LoadError> {
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(unreadable(too_large()));
+        let too_large = "larger than 1 MiB, which no configuration is";
+        return Err(unreadable(io::Error::other(too_large)));
     }
-    String::from_utf8(bytes).map_err(|_| unreadable(too_large()))
+    String::from_utf8(bytes).map_err(|error| unreadable(not_text(&error)))
+}
+
+fn not_text(error: &FromUtf8Error) -> io::Error {
+    let good = error.utf8_error().valid_up_to();
+    let before = error.as_bytes().iter().take(good);
+    let line = 1 + before.filter(|byte| **byte == b'\n').count();
+    io::Error::other(format!("not UTF-8 at line {line}"))
 }
 
 fn not_a_file(kind: FileType) -> io::Error {
@@ -340,6 +356,27 @@ mod tests {
         );
         assert!(!shown.contains("has no `lan0` "), "{shown}");
     }
+
+    #[test]
+    fn a_file_that_is_no_text_is_told_apart_from_one_that_is_not_there() {
+        let folder = std::env::temp_dir().join(format!("farhaul-text-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("a.toml");
+        let refused = |why: &str| {
+            let error = read_file(&file).unwrap_err().to_string();
+            assert!(error.ends_with(why), "{error}");
+        };
+        refused("; `farhaul init` writes a new one");
+        let latin_1 = b"[site]\nname = \"h\xc3\xa4fen\"\nkey = \"h\xe4fen.key\"\n";
+        std::fs::write(&file, latin_1).unwrap();
+        refused("a.toml: not UTF-8 at line 3");
+        std::fs::write(&file, vec![b'#'; 1 << 20]).unwrap();
+        assert_eq!(read_file(&file).unwrap().len(), 1 << 20);
+        std::fs::write(&file, vec![b'#'; (1 << 20) + 1]).unwrap();
+        refused("larger than 1 MiB, which no configuration is");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
     #[test]
     fn only_a_regular_file_is_read() {
         let folder = std::env::temp_dir().join(format!("farhaul-load-{}", std::process::id()));
