@@ -64,6 +64,7 @@ pub(crate) fn page(status: &Status, paint: Paint) -> String {
     for peer in &status.peers {
         for line in [
             shared_key(peer),
+            own_key_shared(peer),
             correction(peer),
             reduction(peer),
             disk(peer),
@@ -104,6 +105,12 @@ fn shared_key(peer: &PeerStatus) -> Option<String> {
         .map(|address| clean(address))
         .collect();
     (!both.is_empty()).then(|| format!("two gateways use its key, from {}", both.join(" and ")))
+}
+
+/// Another gateway that takes turns with ours.
+fn own_key_shared(peer: &PeerStatus) -> Option<String> {
+    let line = "it ends our tunnels for those of another gateway with this gateway's key";
+    peer.own_key_shared.then(|| line.to_owned())
 }
 
 /// What error correction does for a peer, if it does anything.
@@ -334,6 +341,28 @@ mod tests {
         let shown = page(&status, Paint::plain());
         let expected = "hq: 1.00 % is lost on the way there, in bursts too long for what repairs";
         assert!(shown.contains(expected), "{shown}");
+    }
+
+    #[test]
+    fn a_key_that_another_gateway_uses_is_told_of_at_the_peer_it_is_used_with() {
+        let peer = |name: &str| PeerStatus {
+            name: name.into(),
+            ..PeerStatus::default()
+        };
+        let mut status = Status {
+            peers: vec![peer("hq"), peer("hill"), peer("dale")],
+            ..Status::default()
+        };
+        status.peers[0].own_key_shared = true;
+        status.peers[1].key_shared_by = vec!["10.0.0.1:5".into(), "10.0.0.2:6".into()];
+        let shown = page(&status, Paint::plain());
+        for line in [
+            "hq: it ends our tunnels for those of another gateway with this gateway's key",
+            "hill: two gateways use its key, from 10.0.0.1:5 and 10.0.0.2:6",
+        ] {
+            assert!(shown.contains(line), "{shown}");
+        }
+        assert!(!shown.contains("dale: "), "{shown}");
     }
 
     #[test]

@@ -114,12 +114,32 @@ impl Events {
 
     /// Something happened.
     pub fn emit(&self, event: Event) {
+        self.tell_due_losses();
+        self.deliver(event);
+    }
+
+    /// Something happened that is counted and told to subscribers; what the log and `farhaul status` say of it, if
+    /// anything, is for the caller to choose.
+    pub(crate) fn emit_as(&self, event: Event, said: Option<&Event>) {
+        self.shared.metrics.count(&event);
+        if let Some(said) = said {
+            self.say(said);
+        }
+        let _ = self.shared.subscribers.send(event);
+    }
+
+    /// What was emitted before comes into the log and into `farhaul status` now.
+    pub(crate) fn say(&self, event: &Event) {
+        self.tell_due_losses();
+        self.put_down(event);
+    }
+
+    fn tell_due_losses(&self) {
         if self.shared.dropped.load(Ordering::Relaxed) > 0
             && lock(&self.shared.remembered).may_tell_losses()
         {
             self.tell_losses();
         }
-        self.deliver(event);
     }
 
     fn tell_losses(&self) {
@@ -130,20 +150,24 @@ impl Events {
     }
 
     fn deliver(&self, event: Event) {
+        self.shared.metrics.count(&event);
+        self.put_down(&event);
+        // Nobody listening is not an error.
+        let _ = self.shared.subscribers.send(event);
+    }
+
+    fn put_down(&self, event: &Event) {
         let shared = &self.shared;
         let time = (shared.clock)();
-        shared.metrics.count(&event);
         let log = *lock(&shared.log);
         let wanted = event.level() >= log.level && shared.writer.is_some();
-        if self.remember(time, &event) {
-            if wanted && !self.write(time, &event, log.json) {
-                self.count_lost(&event);
+        if self.remember(time, event) {
+            if wanted && !self.write(time, event, log.json) {
+                self.count_lost(event);
             }
         } else if wanted {
-            self.count_lost(&event);
+            self.count_lost(event);
         }
-        // Nobody listening is not an error.
-        let _ = shared.subscribers.send(event);
     }
 
     fn write(&self, time: SystemTime, event: &Event, json: bool) -> bool {
@@ -332,6 +356,30 @@ mod tests {
         });
         events.emit(direct(2));
         assert!(lines(&events, &paper)[1].contains(r#""reason":"peer-down""#));
+    }
+
+    #[test]
+    fn what_is_not_said_is_counted_and_told_to_subscribers_all_the_same() {
+        let (events, paper) = on_paper(Level::Info);
+        let mut seen = events.subscribe();
+        let down = |why: &str| Event::PeerDown {
+            peer: "hq".into(),
+            why: why.into(),
+        };
+        events.emit_as(down("one"), None);
+        events.emit_as(down("two"), Some(&down("two of them")));
+        assert_eq!(seen.try_recv().unwrap(), down("one"));
+        assert_eq!(seen.try_recv().unwrap(), down("two"));
+        assert_eq!(events.recent().len(), 1);
+        events.say(&down("three"));
+        assert!(seen.try_recv().is_err());
+        assert_eq!(
+            lines(&events, &paper),
+            [
+                "1970-01-01T00:00:00.000Z warn  peer hq is down: two of them",
+                "1970-01-01T00:00:00.000Z warn  peer hq is down: three"
+            ]
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::lock::lock;
 use crate::measure::Measurements;
 use crate::near::Pending;
 use crate::operate::ReloadRequest;
-use crate::peer::{Change, Peer};
+use crate::peer::Peer;
 use crate::quic::fec::CorrectionState;
 use crate::quic::{Endpoint, EndpointError, plain};
 use crate::reduction::{Disk, Store};
@@ -33,6 +33,7 @@ use crate::rules;
 use crate::session::{Incoming, Session, SessionEnd, SessionParts};
 use crate::shared_key;
 use crate::strangers::Strangers;
+use crate::ups_and_downs::UpsAndDowns;
 use crate::warm::Warmings;
 
 /// A handshake or hello that takes longer has failed.
@@ -326,10 +327,11 @@ impl Gateway {
     async fn keep(self: Arc<Self>, peer: Arc<Peer>) {
         let mut dialled: Option<Instant> = None;
         let mut dialling = tokio::task::JoinSet::new();
+        let mut ups_and_downs = UpsAndDowns::default();
         while self.peers().iter().any(|known| Arc::ptr_eq(known, &peer)) {
             let dead_after = self.config().tunnel.dead_after;
             peer.give_up(self.config().tunnel.resume_max.max(dead_after * 2));
-            self.announce(&peer, dead_after);
+            self.announce(&peer, dead_after, &mut ups_and_downs);
             while dialling.try_join_next().is_some() {}
             let rested = dialled.is_none_or(|at| at.elapsed() >= REDIAL) && dialling.is_empty();
             if rested && !self.is_draining() && peer.should_dial(dead_after) {
@@ -343,7 +345,7 @@ impl Gateway {
         peer.close(&SessionEnd::Closed);
     }
 
-    fn announce(&self, peer: &Peer, dead_after: Duration) {
+    fn announce(&self, peer: &Peer, dead_after: Duration, ups_and_downs: &mut UpsAndDowns) {
         let name = peer.config().name;
         for (session, _) in peer.tunnels() {
             if let Some((state, loss)) = session.take_correction_change() {
@@ -355,19 +357,16 @@ impl Gateway {
                 });
             }
         }
-        match peer.review(dead_after) {
-            Some(Change::Up(address)) => {
-                self.events.emit(Event::PeerUp {
-                    peer: name,
-                    address,
-                });
-            }
-            Some(Change::Draining) => self.events.emit(Event::PeerDraining { peer: name }),
-            Some(Change::Down(why)) => {
-                lock(&self.known_up).clear();
-                self.events.emit(Event::PeerDown { peer: name, why });
-            }
-            None => {}
+        let changed = peer.review(dead_after).map(|change| change.event(&name));
+        if let Some(Event::PeerDown { .. }) = changed {
+            lock(&self.known_up).clear();
+        }
+        ups_and_downs.tell(&self.events, changed);
+        if peer.take_own_key_shared() {
+            self.events.emit(Event::Trouble {
+                part: "tunnel".to_owned(),
+                what: shared_key::own_advice(&name),
+            });
         }
     }
 

@@ -51,4 +51,5 @@ mod shared_key;
 pub mod stop;
 pub mod store;
 mod strangers;
+mod ups_and_downs;
 mod warm;

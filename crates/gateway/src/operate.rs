@@ -178,15 +178,13 @@ impl Gateway {
             tunnels.iter().map(|(session, _)| session.stats()).collect();
         let newest = figures.last();
         let alive = self.flows.list();
-        let own = alive
-            .iter()
-            .filter(|record| record.info.peer == config.name);
+        let of_peer = |record: &&Arc<FlowRecord>| record.info.peer == config.name;
+        let own = alive.iter().filter(of_peer);
         let payload = own.fold(peer.payload_bytes(), |(sent, received), record| {
             let bytes = record.bytes();
             (sent + bytes.0, received + bytes.1)
         });
         let mut optimised = peer.optimised();
-        let of_peer = |record: &&Arc<FlowRecord>| record.info.peer == config.name;
         alive
             .iter()
             .filter(of_peer)
@@ -238,6 +236,7 @@ impl Gateway {
                 .key_shared_by()
                 .map(|both| both.map(|address| address.to_string()).to_vec())
                 .unwrap_or_default(),
+            own_key_shared: peer.is_own_key_shared(),
         }
     }
 

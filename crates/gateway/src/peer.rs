@@ -16,10 +16,11 @@ use farhaul_tunnel::{Negotiated, PathMemory, PathSettings};
 use tokio::sync::Notify;
 
 use crate::config::meaning::{self, Dial};
+use crate::event::Event;
 use crate::lock::lock;
 use crate::reduction::Store;
 use crate::session::{Session, SessionEnd, SessionStats};
-use crate::shared_key::Takers;
+use crate::shared_key::{self, Disowned, Takers};
 
 /// Ethernet, IPv4 and UDP headers of a datagram.
 const IPV4_HEADERS_BYTES: u16 = 14 + 20 + 8;
@@ -54,6 +55,18 @@ pub enum Change {
     Down(String),
 }
 
+impl Change {
+    /// As it is announced.
+    pub fn event(self, peer: &str) -> Event {
+        let peer = peer.to_owned();
+        match self {
+            Change::Up(address) => Event::PeerUp { peer, address },
+            Change::Draining => Event::PeerDraining { peer },
+            Change::Down(why) => Event::PeerDown { peer, why },
+        }
+    }
+}
+
 struct Tunnel {
     session: Arc<Session>,
     negotiated: Negotiated,
@@ -74,6 +87,8 @@ pub struct Peer {
     last_instance: Mutex<Option<u128>>,
     /// The processes it was lately.
     takers: Mutex<Takers>,
+    /// How often it has taken another process for us.
+    disowned: Mutex<Disowned>,
     /// Flows its restart has cost so far.
     flows_cut: AtomicUsize,
     payload_sent_bytes: AtomicU64,
@@ -105,6 +120,7 @@ impl Peer {
             last_end: Mutex::default(),
             last_instance: Mutex::default(),
             takers: Mutex::default(),
+            disowned: Mutex::default(),
             flows_cut: AtomicUsize::new(0),
             payload_sent_bytes: AtomicU64::new(0),
             payload_received_bytes: AtomicU64::new(0),
@@ -207,6 +223,16 @@ impl Peer {
         lock(&self.takers).news(Instant::now())
     }
 
+    /// Whether another gateway uses our own key there, as it seems.
+    pub fn is_own_key_shared(&self) -> bool {
+        lock(&self.disowned).is_key_shared(Instant::now())
+    }
+
+    /// The same, where it has not been said lately.
+    pub fn take_own_key_shared(&self) -> bool {
+        lock(&self.disowned).is_news(Instant::now())
+    }
+
     /// Forgets tunnels that have ended and closes idle ones that were
     /// replaced; then says whether the state has changed.
     pub fn review(&self, dead_after: Duration) -> Option<Change> {
@@ -230,7 +256,7 @@ impl Peer {
             None => {
                 let end = lock(&self.last_end).take();
                 let why = match end.filter(|_| lock(&self.tunnels).is_empty()) {
-                    Some(end) => end.to_string(),
+                    Some(end) => shared_key::noticed(&end),
                     None if self.is_unanswered(dead_after) => UNANSWERED.to_owned(),
                     None => format!("silent for {} ms", dead_after.as_millis()),
                 };
@@ -294,6 +320,7 @@ impl Peer {
             self.narrow.store(true, Ordering::Relaxed);
             *lock(&self.last_error) = Some(SessionEnd::Narrow.to_string());
         }
+        lock(&self.disowned).ended(Instant::now(), end.as_ref());
         *lock(&self.last_end) = end;
         if let Some(memory) = session.path_memory() {
             *lock(&self.path_memory) = Some(memory);

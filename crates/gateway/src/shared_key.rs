@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::session::SessionEnd;
+
 /// So many changes from one process to another, within so long, are no accident.
 const CHANGES_MIN: usize = 3;
 const WITHIN: Duration = Duration::from_secs(60);
@@ -89,6 +91,74 @@ pub(crate) fn advice(peer: &str, addresses: &[String]) -> String {
         "two gateways use the key of {peer} and end each other's tunnels, from {}: give one of them a key of its own \
          (`farhaul keygen --out NEW.key` there, named by its site.key) and a [[peer]] block of its own here",
         addresses.join(" and ")
+    )
+}
+
+/// What a peer says that ends a tunnel because our gateway is another process by now.
+const REPLACED: &str = "peer restarted";
+
+/// How often a peer has said of us lately that we have restarted.
+///
+/// That is what it says to our earlier process, and never to us, unless another process with our key has dialled it
+/// after we did. Once may be a new process of ours, started before we have ended; again and again it is another
+/// gateway.
+#[derive(Debug, Default)]
+pub(crate) struct Disowned {
+    lately: VecDeque<Instant>,
+    told: Option<Instant>,
+}
+
+impl Disowned {
+    /// A tunnel has ended.
+    pub(crate) fn ended(&mut self, now: Instant, end: Option<&SessionEnd>) {
+        if !end.is_some_and(is_replaced) {
+            return;
+        }
+        if self.lately.len() >= CHANGES_MIN {
+            self.lately.pop_front();
+        }
+        self.lately.push_back(now);
+    }
+
+    /// Whether another gateway uses our key, as it seems.
+    pub(crate) fn is_key_shared(&self, now: Instant) -> bool {
+        let is_recent = |at: &&Instant| now.saturating_duration_since(**at) < WITHIN;
+        self.lately.iter().filter(is_recent).count() >= CHANGES_MIN
+    }
+
+    /// As [`Disowned::is_key_shared`], where it has not been said for a while.
+    pub(crate) fn is_news(&mut self, now: Instant) -> bool {
+        let is_told = |told| now.saturating_duration_since(told) < TOLD_EVERY;
+        let is_news = self.is_key_shared(now) && !self.told.is_some_and(is_told);
+        if is_news {
+            self.told = Some(now);
+        }
+        is_news
+    }
+}
+
+fn is_replaced(end: &SessionEnd) -> bool {
+    matches!(end, SessionEnd::PeerClosed(why) if why == REPLACED)
+}
+
+/// What was noticed of an end. The peer's own word would read as if it were the peer that has restarted.
+pub(crate) fn noticed(end: &SessionEnd) -> String {
+    match is_replaced(end) {
+        true => {
+            "it has ended the tunnel, as another process with this gateway's key has dialled it"
+                .to_owned()
+        }
+        false => end.to_string(),
+    }
+}
+
+/// What is wrong where our own key is used by another gateway, and what to do.
+pub(crate) fn own_advice(peer: &str) -> String {
+    format!(
+        "peer {peer} ends our tunnels again and again, saying that this gateway has restarted, which it has not: most \
+         likely another gateway uses this one's private key, such as a clone of this machine; give one of the two a \
+         key of its own (`farhaul keygen --out NEW.key`, named by its site.key) and a [[peer]] block of its own at \
+         {peer}, where `farhaul status` shows the addresses of both"
     )
 }
 
@@ -175,5 +245,41 @@ mod tests {
         assert!(all.both(later + Duration::from_secs(50)).is_some());
         assert_eq!(all.both(later + Duration::from_secs(60)), None);
         assert!(all.lately.len() <= REMEMBERED_MAX);
+    }
+
+    #[test]
+    fn a_key_of_ours_that_another_gateway_uses_is_found() {
+        let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
+        let replaced = SessionEnd::PeerClosed(REPLACED.into());
+        let mut all = Disowned::default();
+        for (second, end) in [
+            (0, Some(&replaced)),
+            (1, Some(&SessionEnd::PeerClosed("closing".into()))),
+            (2, Some(&SessionEnd::PeerRestarted)),
+            (3, None),
+            (4, Some(&replaced)),
+        ] {
+            all.ended(at(second), end);
+            assert!(!all.is_key_shared(at(second)), "{second}");
+        }
+        all.ended(at(30), Some(&replaced));
+        assert!(all.is_news(at(30)));
+        assert!(!all.is_news(at(31)), "said twice");
+        assert!(all.is_key_shared(at(59)));
+        assert!(!all.is_key_shared(at(61)), "no more than two in a minute");
+        for second in 61..700 {
+            all.ended(at(second), Some(&replaced));
+            assert_eq!(all.is_news(at(second)), second == 630, "{second}");
+        }
+        assert!(all.lately.len() <= CHANGES_MIN);
+    }
+
+    #[test]
+    fn an_end_is_told_as_it_concerns_us() {
+        let told = noticed(&SessionEnd::PeerClosed(REPLACED.into()));
+        assert!(told.contains("another process with this gateway's key"));
+        let other = SessionEnd::PeerClosed("closing".into());
+        assert_eq!(noticed(&other), other.to_string());
     }
 }

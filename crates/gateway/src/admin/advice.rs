@@ -28,6 +28,9 @@ pub fn next(status: &Status) -> Option<String> {
     if let Some(peer) = status.peers.iter().find(shared) {
         return Some(shared_key::advice(&peer.name, &peer.key_shared_by));
     }
+    if let Some(peer) = status.peers.iter().find(|peer| peer.own_key_shared) {
+        return Some(shared_key::own_advice(&peer.name));
+    }
     if let Some(advice) = status.peers.iter().find_map(|peer| down(status, peer)) {
         return Some(advice);
     }
@@ -125,6 +128,12 @@ mod tests {
         );
         status.peers[0].last_error = Some("wrong key".into());
         assert!(next(&status).unwrap().contains("wrong key"));
+        status.peers[0].own_key_shared = true;
+        for state in [PeerState::Down, PeerState::Up] {
+            status.peers[0].state = state;
+            let shown = next(&status).unwrap();
+            assert!(shown.contains("uses this one's private key"), "{shown}");
+        }
         status.peers[0].key_shared_by = vec!["10.0.0.1:5".into(), "10.0.0.2:6".into()];
         let shown = next(&status).unwrap();
         assert!(shown.contains("two gateways use the key of hq and end each other's tunnels, from 10.0.0.1:5 and 10.0.0.2:6"), "{shown}");

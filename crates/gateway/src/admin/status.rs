@@ -159,6 +159,9 @@ pub struct PeerStatus {
     /// Addresses of two gateways that both use its key and end each other's tunnels; empty unless that was so within
     /// the last minute.
     pub key_shared_by: Vec<String>,
+    /// Whether another gateway uses this gateway's own key, as it seems: within the last minute the peer has ended tunnels
+    /// several times because another process with this key has dialled it.
+    pub own_key_shared: bool,
 }
 
 /// What reduction does for a peer, since start.
