@@ -190,6 +190,11 @@ impl Gateway {
         self.flows.len()
     }
 
+    /// Whether it can stop without loss: no flows are left, and peers have all that was sent.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.flows.is_empty() && self.peers().iter().all(|peer| peer.is_quiet())
+    }
+
     /// Ends every tunnel; what flows are left see a reset.
     pub async fn close(&self) {
         self.peers()

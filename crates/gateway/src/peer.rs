@@ -289,7 +289,7 @@ impl Peer {
         let newest = tunnels.last().map(|tunnel| Arc::as_ptr(&tunnel.session));
         tunnels.retain(|tunnel| {
             let replaced = Some(Arc::as_ptr(&tunnel.session)) != newest;
-            if replaced && tunnel.session.flow_count() == 0 {
+            if replaced && tunnel.session.is_quiet() {
                 tunnel.session.close(SessionEnd::Closed);
             }
             let over = tunnel.session.is_over();
@@ -298,6 +298,14 @@ impl Peer {
             }
             !over
         });
+    }
+
+    /// Whether no tunnel has anything under way.
+    pub fn is_quiet(&self) -> bool {
+        let tunnels = lock(&self.tunnels);
+        tunnels
+            .iter()
+            .all(|tunnel| tunnel.session.is_over() || tunnel.session.is_quiet())
     }
 
     /// Ends every tunnel.

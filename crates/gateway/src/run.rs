@@ -333,7 +333,7 @@ impl Serving {
         }
         let until = Instant::now() + self.gateway.config().tunnel.drain;
         let mut beat = tokio::time::interval(BEAT_INTERVAL);
-        while !self.gateway.flows.is_empty() && Instant::now() < until {
+        while !self.gateway.is_quiet() && Instant::now() < until {
             tokio::select! {
                 _ = beat.tick() => self.beat(),
                 Some(taken) = self.taken.recv() => self.take(taken),

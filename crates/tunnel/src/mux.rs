@@ -316,6 +316,14 @@ impl Mux {
         Read::Data(data)
     }
 
+    /// Whether all that the peer will ever send of the flow is here, and all that it will ever get was
+    /// handed out: only the reader here is missing, so the flow can do without the connection.
+    #[must_use]
+    pub fn is_settled(&self, id: FlowId) -> bool {
+        let is_settled = |flow: &Flow| flow.send.is_ended() && flow.receive.is_whole();
+        self.flows.get(&id).is_some_and(is_settled)
+    }
+
     /// Queues a PING and returns its nonce; [`Event::Pong`] follows. What silence means is the
     /// gateway's to judge. While it sends, the tunnel pings about once a second by itself, because
     /// windows are judged by the round trip.

@@ -1,14 +1,15 @@
 //! The link between two healthy gateways is cut and comes back.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use farhaul_lab::Side;
+use rustix::process::Signal;
 use socket2::{Domain, Socket, Type};
 
-use crate::apps::{Service, assert_echo, content, echo};
+use crate::apps::{Service, assert_echo, content, digest, echo, read_all};
 use crate::transfer::{Transfer, Way};
 use crate::world::{HANG, World, until, v4};
 
@@ -193,4 +194,66 @@ fn transfers_on_a_path_that_becomes_too_narrow_end_and_others_go_direct() {
         world.wait_peer(side, "up");
     }
     assert!(world.is_tunnelled(&world.connect(v4(4013))));
+}
+
+/// A client that has asked, has closed its half, and does not read what the server has sent and closed. The far gateway has
+/// nothing to do with it any more, the near one holds its bytes.
+fn unread(world: &World, port: u16) -> (Service, TcpStream) {
+    let service = Service::start(&world.lab.server().unwrap(), port, |mut stream, _| {
+        let _ = stream.read_to_end(&mut Vec::new());
+        let _ = stream.write_all(&content(7, UNREAD_BYTES));
+    });
+    let mut stream = world.client(|| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(16 << 10).unwrap();
+        socket.connect(&v4(port).into()).unwrap();
+        TcpStream::from(socket)
+    });
+    stream.set_read_timeout(Some(HANG)).unwrap();
+    stream.write_all(b"everything, please").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    until("the far gateway to be done with the flow", || {
+        let flows = world.flows(Side::B);
+        flows["flows"].as_array().unwrap().is_empty()
+    });
+    assert!(world.is_tunnelled(&stream), "the near gateway is not");
+    (service, stream)
+}
+
+/// More than sockets hold when nobody reads.
+const UNREAD_BYTES: usize = 1_000_000;
+
+fn assert_unread(mut stream: TcpStream) {
+    let (bytes, hash, end) = read_all(&mut stream);
+    end.unwrap();
+    assert_eq!(bytes, UNREAD_BYTES);
+    assert_eq!(hash, digest(&content(7, UNREAD_BYTES)));
+}
+
+#[test]
+fn invariant_7_what_came_before_an_outage_is_read_after_it() {
+    let world = World::up("unread");
+    let (_service, stream) = unread(&world, 4014);
+    cable(&world, "link set a0 nomaster");
+    for side in Side::BOTH {
+        world.wait_peer(side, "down");
+    }
+    cable(&world, "link set a0 master cable");
+    for side in Side::BOTH {
+        world.wait_peer(side, "up");
+    }
+    // The tunnel of before is closed as soon as it is seen to be empty.
+    sleep(Duration::from_secs(2));
+    assert!(world.is_tunnelled(&stream), "cut with the tunnel");
+    assert_unread(stream);
+}
+
+#[test]
+fn invariant_7_what_came_before_the_far_gateway_stopped_is_read_after_it() {
+    let mut world = World::up("stopped");
+    let (_service, stream) = unread(&world, 4015);
+    world.signal(Side::B, Signal::TERM);
+    world.wait_peer(Side::A, "down");
+    assert!(world.is_tunnelled(&stream), "cut with the tunnel");
+    assert_unread(stream);
 }

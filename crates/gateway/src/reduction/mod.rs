@@ -336,6 +336,11 @@ impl Reduction {
         self.talk.notify_one();
     }
 
+    /// Whether the peer has read every record and can ask for none again.
+    pub(crate) fn is_all_read(&self) -> bool {
+        lock(&self.sending).is_all_read()
+    }
+
     /// Runs something with a compressor.
     fn with_compressor<R>(&self, work: impl FnOnce(&mut Compressor) -> R) -> R {
         let mut compressor = lock(&self.compressors).pop().unwrap_or_default();

@@ -145,6 +145,11 @@ impl Sending {
         }
     }
 
+    /// Whether no record is kept for a peer that may ask for it again.
+    pub(super) fn is_all_read(&self) -> bool {
+        self.kept_bytes == 0
+    }
+
     /// The flow is cut: its records may never come.
     pub(super) fn abandon(&mut self, half: &mut EncoderHalf, flow: u64) {
         self.set_aside(half, flow);

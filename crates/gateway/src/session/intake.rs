@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use farhaul_tunnel::FRAME_BYTES_HARD_MAX;
 use noq::{ConnectionError, TransportErrorCode, VarInt};
+use tokio::task::JoinSet;
 
 use super::{Session, SessionEnd};
 
@@ -17,25 +18,28 @@ const ACCESS_DENIED: u8 = 49;
 pub(super) const NARROW_CODE: u32 = 1;
 
 pub(super) async fn run(session: Arc<Session>) {
-    loop {
+    let mut frames = JoinSet::new();
+    let error = loop {
         match session.connection.accept_uni().await {
-            Ok(stream) => {
-                tokio::spawn(receive(session.clone(), stream));
-            }
-            Err(error) => {
-                session.finish(end_of(error));
-                return;
-            }
+            Ok(stream) => drop(frames.spawn(receive(session.clone(), stream))),
+            Err(error) => break error,
         }
+        while frames.try_join_next().is_some() {}
+    };
+    let end = end_of(error);
+    if matches!(end, SessionEnd::PeerClosed(_)) {
+        // What came before the good-bye counts.
+        while frames.join_next().await.is_some() {}
     }
+    frames.detach_all();
+    session.finish(end);
 }
 
 async fn receive(session: Arc<Session>, mut stream: noq::RecvStream) {
     let frame = match stream.read_to_end(FRAME_BYTES_HARD_MAX).await {
         Ok(bytes) => Bytes::from(bytes),
-        Err(noq::ReadToEndError::Read(noq::ReadError::ConnectionLost(error))) => {
-            return session.finish(end_of(error));
-        }
+        // `run` hears of it too.
+        Err(noq::ReadToEndError::Read(noq::ReadError::ConnectionLost(_))) => return,
         Err(error) => {
             return session.close(SessionEnd::Protocol(format!("unreadable frame: {error}")));
         }

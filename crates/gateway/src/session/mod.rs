@@ -421,6 +421,15 @@ impl Session {
         lock(&self.flows).len().saturating_sub(channels)
     }
 
+    /// Whether the tunnel may be closed without loss: there are no flows, the peer has all that was sent,
+    /// and can read it without asking again.
+    pub fn is_quiet(&self) -> bool {
+        let reduction = self.reduction.get();
+        self.flow_count() == 0
+            && self.held.is_empty()
+            && reduction.is_none_or(|reduction| reduction.is_all_read())
+    }
+
     /// Figures of the moment.
     pub fn stats(&self) -> SessionStats {
         let wire = self.connection.stats();
@@ -540,11 +549,9 @@ impl Session {
             first
         });
         if first {
-            let flows = std::mem::take(&mut *lock(&self.flows));
-            self.flows_cut.store(flows.len(), Ordering::Relaxed);
-            flows
-                .values()
-                .for_each(|state| state.reset(end.reset_code()));
+            let cut = self.operate(|mux, flows| take_cut(&end, mux, flows));
+            self.flows_cut.store(cut.len(), Ordering::Relaxed);
+            cut.iter().for_each(|state| state.reset(end.reset_code()));
             self.work.notify_one();
             self.acknowledged.notify_one();
         }
@@ -552,6 +559,18 @@ impl Session {
 }
 
 type FlowTable = HashMap<FlowId, Arc<FlowState>>;
+
+/// Takes the flows that the end of the tunnel cuts. A peer that says good-bye has all of those that need it no more; what it sent
+/// of them is here and is still read.
+fn take_cut(end: &SessionEnd, mux: &Mux, flows: &mut FlowTable) -> Vec<Arc<FlowState>> {
+    let is_goodbye = matches!(end, SessionEnd::PeerClosed(_));
+    let is_kept = |flow: &FlowId| is_goodbye && mux.is_settled(*flow);
+    let (kept, cut): (FlowTable, FlowTable) = std::mem::take(flows)
+        .into_iter()
+        .partition(|(flow, _)| is_kept(flow));
+    *flows = kept;
+    cut.into_values().collect()
+}
 
 fn wake(state: Option<&Arc<FlowState>>, action: impl FnOnce(&FlowState)) {
     if let Some(state) = state {

@@ -46,6 +46,8 @@ pub(super) struct Held {
     plain_bytes: AtomicU64,
     /// Frames handed over so far.
     frames: AtomicU64,
+    /// Frames that have left the machine and are not counted yet.
+    coming: AtomicU64,
     /// A frame has not been taken whole.
     is_waiting: AtomicBool,
 }
@@ -77,6 +79,11 @@ impl Held {
         }
     }
 
+    /// Whether everything that has left the machine is acknowledged.
+    pub(super) fn is_empty(&self) -> bool {
+        self.coming.load(Ordering::Acquire) == 0 && self.all_bytes.load(Ordering::Relaxed) == 0
+    }
+
     /// Frames handed over so far.
     pub(super) fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
@@ -105,6 +112,8 @@ pub(super) async fn run(session: Arc<Session>) {
     while !pump.session.is_over() {
         match pump.work().await {
             Ok(()) => pump.wait().await,
+            // What it has sent before is still taken in, then `intake` says so.
+            Err(SessionEnd::PeerClosed(_)) => return,
             Err(end) => return pump.session.finish(end),
         }
     }
@@ -151,6 +160,7 @@ impl Pump {
         self.repeat().await?;
         while let Some(frame) = self.next_frame() {
             self.hand_over(frame).await?;
+            self.session.held.coming.fetch_sub(1, Ordering::Release);
         }
         let is_waiting = self.urgent.is_some() || self.bulk.is_some();
         self.session
@@ -219,12 +229,17 @@ impl Pump {
         let held_bytes = self.session.held.all_bytes.load(Ordering::Relaxed);
         let takes_bulk = self.bulk.is_none() && held_bytes < self.path.held_bytes_max();
         let takes_urgent = self.urgent.is_none();
-        self.session
-            .operate(|mux, _| match (takes_urgent, takes_bulk) {
+        let coming = &self.session.held.coming;
+        self.session.operate(|mux, _| {
+            let frame = match (takes_urgent, takes_bulk) {
                 (false, _) => mux.poll_control(now_ns),
                 (true, false) => mux.poll_urgent(now_ns),
                 (true, true) => mux.poll_transmit(now_ns),
-            })
+            };
+            // Before anybody can see that its flow has ended.
+            coming.fetch_add(u64::from(frame.is_some()), Ordering::Relaxed);
+            frame
+        })
     }
 
     async fn hand_over(&mut self, frame: Transmit) -> Result<(), SessionEnd> {

@@ -198,8 +198,13 @@ impl ReceiveHalf {
         }
     }
 
+    /// Whether everything up to the end is here, read or not.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.end.is_some_and(|end| self.next_number > end.number)
+    }
+
     fn is_at_end(&self) -> bool {
-        self.ready.is_empty() && self.end.is_some_and(|end| self.next_number > end.number)
+        self.ready.is_empty() && self.is_whole()
     }
 
     /// True once after each `Blocked`, when there is something to read.
