@@ -276,18 +276,20 @@ fn servers_that_do_not_behave_are_named() {
 #[test]
 fn clients_that_do_not_behave_end_their_own_test_only() {
     let server = Ours::start(32);
-    let cookie = b"abcdefghijklmnopqrstuvwxyz234567abcd\0";
-    for words in [
-        &b"\xff\xff\xff\xff"[..],
-        b"\0\0\0\x02[]",
-        b"\0\0\0\x13{\"parallel\":100000}",
-        b"\0\0\0\x02{}",
+    for (first, words) in [
+        (b'a', &b"\xff\xff\xff\xff"[..]),
+        (b'b', b"\0\0\0\x02[]"),
+        (b'c', b"\0\0\0\x13{\"parallel\":100000}"),
+        (b'd', b"\0\0\0\x02{}"),
     ] {
+        // A test's own: a second connection with the same would be a stream of the first.
+        let mut cookie = *b"abcdefghijklmnopqrstuvwxyz234567abcd\0";
+        cookie[0] = first;
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
-        stream.write_all(cookie).unwrap();
+        stream.write_all(&cookie).unwrap();
         stream.write_all(words).unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
