@@ -435,6 +435,7 @@ impl Gateway {
             keep_alive: config.tunnel.keep_alive,
             aliases: (side == Side::Acceptor).then(|| self.endpoint.aliases.clone()),
             nudge: self.endpoint.nudge(),
+            pauses: self.endpoint.pauses.clone(),
         });
         let negotiated = tokio::select! {
             greeting = session.greeted() => greeting,

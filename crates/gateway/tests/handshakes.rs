@@ -118,6 +118,7 @@ fn session_of(instance: u128, connection: noq::Connection, versions: VersionRang
         keep_alive: Duration::from_millis(700),
         aliases: None,
         nudge: Arc::new(|| {}),
+        pauses: Arc::default(),
     };
     Session::start(parts).0
 }

@@ -73,6 +73,7 @@ impl Site {
             keep_alive: config().keep_alive,
             aliases: None,
             nudge: self.endpoint.nudge(),
+            pauses: self.endpoint.pauses.clone(),
         });
         End { session, incoming }
     }

@@ -57,6 +57,7 @@ fn start(connection: noq::Connection, side: Side, instance: u128, endpoint: Endp
         keep_alive: tunnel_config().keep_alive,
         aliases: None,
         nudge: endpoint.nudge(),
+        pauses: endpoint.pauses.clone(),
     });
     End {
         endpoint,

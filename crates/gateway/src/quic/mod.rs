@@ -8,6 +8,7 @@ pub mod flight;
 pub mod knock;
 pub mod narrow;
 mod nudge;
+mod pause;
 mod schedule;
 pub mod socket;
 pub mod tls;
@@ -28,6 +29,7 @@ use self::flight::WatchedFactory;
 use self::knock::{Doorkeeper, IssuedIds, Knock};
 pub(crate) use self::nudge::NUDGES;
 use self::nudge::Spacing;
+pub use self::pause::Pauses;
 use self::socket::{Carrier, Marking, TunnelSocket, Turned};
 use self::tls::PinnedKeys;
 use crate::config::meaning::Tunnel;
@@ -99,6 +101,8 @@ pub struct Endpoint {
     /// By which names the stack knows peers that have moved.
     pub aliases: Arc<Aliases>,
     nudges: Arc<Spacing>,
+    /// When this process did not run.
+    pub pauses: Arc<Pauses>,
 }
 
 impl Endpoint {
@@ -146,7 +150,14 @@ impl Endpoint {
         let marking = Arc::new(Marking::default());
         let turned = Arc::new(Turned::default());
         let doorkeeper = Doorkeeper::new(issued, &key.public());
-        let socket = TunnelSocket::new(carrier, doorkeeper, marking.clone(), turned.clone());
+        let pauses = Arc::<Pauses>::default();
+        let socket = TunnelSocket::new(
+            carrier,
+            doorkeeper,
+            marking.clone(),
+            turned.clone(),
+            pauses.clone(),
+        );
         let channels = Arc::new(Channels::default());
         let socket = FecSocket::new(Box::new(socket), channels.clone(), turned.clone());
         let aliases = Arc::new(Aliases::default());
@@ -171,6 +182,7 @@ impl Endpoint {
             channels,
             aliases,
             nudges: Arc::default(),
+            pauses,
         })
     }
 

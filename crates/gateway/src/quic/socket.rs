@@ -15,8 +15,10 @@ use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use noq::udp::{RecvMeta, Transmit};
 use noq::{AsyncUdpSocket, Runtime, TokioRuntime, UdpSender};
 use tokio::io::Interest;
+use tokio::time::Instant;
 
 use super::knock::Doorkeeper;
+use super::pause::Pauses;
 
 /// DSCP of what is being sent to each peer address at the moment.
 ///
@@ -103,6 +105,7 @@ pub struct TunnelSocket {
     marking: Arc<Marking>,
     doorkeeper: Doorkeeper,
     turned: Arc<Turned>,
+    pauses: Arc<Pauses>,
 }
 
 impl TunnelSocket {
@@ -112,12 +115,14 @@ impl TunnelSocket {
         doorkeeper: Doorkeeper,
         marking: Arc<Marking>,
         turned: Arc<Turned>,
+        pauses: Arc<Pauses>,
     ) -> Self {
         Self {
             carrier,
             marking,
             doorkeeper,
             turned,
+            pauses,
         }
     }
 
@@ -158,7 +163,17 @@ impl AsyncUdpSocket for TunnelSocket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        let received = ready!(self.carrier.socket.poll_recv(cx, bufs, meta))?;
+        let received = loop {
+            let Poll::Ready(result) = self.carrier.socket.poll_recv(cx, bufs, meta) else {
+                self.pauses.emptied(Instant::now());
+                return Poll::Pending;
+            };
+            let received = result?;
+            let bytes = meta.iter().take(received).map(|meta| meta.len).sum();
+            if !self.pauses.is_stale(Instant::now(), bytes) {
+                break received;
+            }
+        };
         for (buffer, meta) in bufs.iter_mut().zip(meta.iter_mut()).take(received) {
             self.admit(buffer, meta);
         }

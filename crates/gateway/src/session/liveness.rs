@@ -55,6 +55,8 @@ const SPACING_MAX: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Fewer packets without an answer are lost by chance.
 const UNANSWERED_MIN: u64 = 4;
+/// Bytes of a packet, at least when there are so many.
+const PACKET_BYTES: u64 = 1200;
 /// So much is lent at a look: two packets.
 const LENT_BYTES: u64 = 3000;
 /// After so many `keep_alive`s of silence pings are as rare as before.
@@ -74,8 +76,10 @@ pub(super) async fn run(session: Arc<Session>) {
     let mut unblock = Unblock::default();
     let mut flight = None;
     let mut looks: u32 = 0;
+    let looking = session.pauses.begin(Instant::now());
     while !session.is_over() {
         tick.tick().await;
+        looking.look(Instant::now());
         if looks.is_multiple_of(LOOKS) {
             let found = Flight::of(&session.connection);
             if is_another(flight.as_ref(), found.as_ref()) {
@@ -96,8 +100,7 @@ pub(super) async fn run(session: Arc<Session>) {
             Some(flight) => answers.look(Instant::now(), Sent::of(flight)),
             None => Duration::ZERO,
         };
-        let rtt = session.connection.rtt(noq::PathId::ZERO);
-        match (unblock.look(unanswered, rtt.unwrap_or_default()), &flight) {
+        match (unblock.look(unanswered, usual_rtt(&session)), &flight) {
             (Step::Lend, Some(flight)) => flight.lend(LENT_BYTES),
             (Step::Nudge, _) => (session.nudge)(),
             _ => {}
@@ -115,6 +118,17 @@ pub(super) async fn run(session: Arc<Session>) {
             // Fails only on a path that is closed: the tunnel ends then.
             let _ = path.ping();
         }
+    }
+}
+
+/// The round trip, but not much more than the least there was: after an outage in which packets were held up and not lost, the
+/// stack's is as long as that for a while.
+fn usual_rtt(session: &Session) -> Duration {
+    let smoothed = session.rtt();
+    let least = session.path().map(|path| path.base_rtt_ns);
+    match least.filter(|least_ns| (1..u64::MAX).contains(least_ns)) {
+        Some(least_ns) => smoothed.min(Duration::from_nanos(least_ns).saturating_mul(2)),
+        None => smoothed,
     }
 }
 
@@ -227,7 +241,10 @@ impl Answers {
             return Duration::ZERO;
         }
         self.unanswered += passed;
-        match sent.packets.saturating_sub(self.sent) < UNANSWERED_MIN {
+        // A stack whose window is full of what was sent before sends nothing more.
+        let before = sent.in_flight_bytes / PACKET_BYTES;
+        let packets = sent.packets.saturating_sub(self.sent).max(before);
+        match packets < UNANSWERED_MIN {
             true => Duration::ZERO,
             false => self.unanswered,
         }
@@ -378,5 +395,9 @@ mod tests {
         let waited = answers.look(at(9800), sent(11, 7));
         assert_eq!(waited, Duration::from_millis(1300));
         assert_eq!(answers.look(at(9850), sent(12, 8)), Duration::ZERO);
+        // A window full of what was sent before: nothing more is.
+        answers.look(at(10_000), sent(40, 20));
+        let waited = answers.look(at(10_400), sent(40, 20));
+        assert_eq!(waited, Duration::from_millis(400));
     }
 }

@@ -9,6 +9,7 @@
 mod address;
 mod backlog;
 mod correction;
+mod end;
 mod flow_handle;
 mod intake;
 mod lane;
@@ -20,82 +21,27 @@ mod shelter;
 mod unblock;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use farhaul_tunnel::{
     Class, Correction, Event, FlowId, Hello, Limits, Mux, Negotiated, OpenError, OpenRequest,
-    PathMemory, PathSettings, PathView, Payload, Refusal, ResetCode, Side, Target,
+    PathMemory, PathSettings, PathView, Payload, Refusal, Side, Target,
 };
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use crate::lock::lock;
-use crate::quic::Nudge;
 use crate::quic::alias::Aliases;
 use crate::quic::controller::PathHandle;
 use crate::quic::fec::{Channel, Channels, CorrectionState, Figures};
+use crate::quic::{Nudge, Pauses};
 use crate::reduction::{Reduction, Store, serve};
 
+pub use self::end::SessionEnd;
 use self::flow_handle::{Carried, FlowState};
 pub use self::flow_handle::{FlowHandle, Incoming, OpenOutcome};
-
-/// Why a tunnel is no more.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SessionEnd {
-    /// Silent for longer than flows are kept.
-    Lost,
-    /// The peer's process is another one now.
-    PeerRestarted,
-    /// The peer said good-bye.
-    PeerClosed(String),
-    /// We said good-bye.
-    Closed,
-    /// The path no longer carries the datagrams that QUIC needs.
-    Narrow,
-    /// The peer knows another key than ours.
-    KeyRefused,
-    /// The peer broke the protocol or speaks another version.
-    Protocol(String),
-}
-
-impl SessionEnd {
-    /// What the flows of the tunnel are told.
-    pub fn reset_code(&self) -> ResetCode {
-        match self {
-            SessionEnd::Lost => ResetCode::TunnelLost,
-            SessionEnd::PeerRestarted => ResetCode::PeerRestarted,
-            SessionEnd::PeerClosed(_) | SessionEnd::Narrow | SessionEnd::KeyRefused => {
-                ResetCode::TunnelLost
-            }
-            SessionEnd::Closed => ResetCode::Admin,
-            SessionEnd::Protocol(_) => ResetCode::Protocol,
-        }
-    }
-}
-
-/// For operators: what was noticed.
-impl fmt::Display for SessionEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SessionEnd::Lost => f.write_str("silent for longer than connections are kept"),
-            SessionEnd::PeerRestarted => f.write_str("it has restarted"),
-            SessionEnd::PeerClosed(why) => write!(f, "it said good-bye ({why})"),
-            SessionEnd::Closed => f.write_str("closed by this gateway"),
-            SessionEnd::Narrow => f.write_str(
-                "datagrams of 1200 bytes do not pass any more, and QUIC needs them; some link on \
-                 the way has an MTU below 1228 (IPv6: 1248)",
-            ),
-            SessionEnd::KeyRefused => f.write_str(
-                "it does not accept this gateway's key, which its [[peer]] block for this site must \
-                 name",
-            ),
-            SessionEnd::Protocol(what) => write!(f, "protocol error: {what}"),
-        }
-    }
-}
 
 /// Figures of a tunnel for status and metrics.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -144,6 +90,7 @@ pub struct Session {
     /// Where the peer dialled and may move.
     aliases: Option<Arc<Aliases>>,
     nudge: Nudge,
+    pauses: Arc<Pauses>,
     reduction: OnceLock<Arc<Reduction>>,
     /// Flows may carry items of optimisers.
     has_optimisers: AtomicBool,
@@ -180,6 +127,8 @@ pub struct SessionParts {
     pub aliases: Option<Arc<Aliases>>,
     /// [`Endpoint::nudge`](crate::quic::Endpoint::nudge).
     pub nudge: Nudge,
+    /// [`Endpoint::pauses`](crate::quic::Endpoint::pauses).
+    pub pauses: Arc<Pauses>,
 }
 
 impl Session {
@@ -211,6 +160,7 @@ impl Session {
             correction: OnceLock::new(),
             aliases: parts.aliases,
             nudge: parts.nudge,
+            pauses: parts.pauses,
             reduction: OnceLock::new(),
             has_optimisers: AtomicBool::new(false),
             channels: AtomicUsize::new(0),

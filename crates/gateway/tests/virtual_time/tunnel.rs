@@ -96,6 +96,7 @@ impl Gateway {
             keep_alive: config(self.address).keep_alive,
             aliases: None,
             nudge: self.endpoint.nudge(),
+            pauses: self.endpoint.pauses.clone(),
         });
         *self.latest.lock().unwrap() = Some(session.clone());
         let services = Arc::new(Services::default());
