@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::session::SessionEnd;
+use crate::session::{RESTARTED, SessionEnd};
 
 /// So many changes from one process to another, within so long, are no accident.
 const CHANGES_MIN: usize = 3;
@@ -94,9 +94,6 @@ pub(crate) fn advice(peer: &str, addresses: &[String]) -> String {
     )
 }
 
-/// What a peer says that ends a tunnel because our gateway is another process by now.
-const REPLACED: &str = "peer restarted";
-
 /// How often a peer has said of us lately that we have restarted.
 ///
 /// That is what it says to our earlier process, and never to us, unless another process with our key has dialled it
@@ -138,7 +135,7 @@ impl Disowned {
 }
 
 fn is_replaced(end: &SessionEnd) -> bool {
-    matches!(end, SessionEnd::PeerClosed(why) if why == REPLACED)
+    matches!(end, SessionEnd::PeerClosed(why) if why == RESTARTED)
 }
 
 /// What was noticed of an end. The peer's own word would read as if it were the peer that has restarted.
@@ -251,7 +248,7 @@ mod tests {
     fn a_key_of_ours_that_another_gateway_uses_is_found() {
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
-        let replaced = SessionEnd::PeerClosed(REPLACED.into());
+        let replaced = SessionEnd::PeerClosed(RESTARTED.into());
         let mut all = Disowned::default();
         for (second, end) in [
             (0, Some(&replaced)),
@@ -277,7 +274,7 @@ mod tests {
 
     #[test]
     fn an_end_is_told_as_it_concerns_us() {
-        let told = noticed(&SessionEnd::PeerClosed(REPLACED.into()));
+        let told = noticed(&SessionEnd::PeerClosed(RESTARTED.into()));
         assert!(told.contains("another process with this gateway's key"));
         let other = SessionEnd::PeerClosed("closing".into());
         assert_eq!(noticed(&other), other.to_string());

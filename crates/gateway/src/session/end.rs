@@ -4,6 +4,9 @@ use std::fmt;
 
 use farhaul_tunnel::ResetCode;
 
+/// What a gateway tells the earlier of a peer's two processes.
+pub(crate) const RESTARTED: &str = "peer restarted";
+
 /// Why a tunnel is no more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionEnd {

@@ -42,6 +42,7 @@ use super::unblock::{Step, Unblock};
 use super::{Session, SessionEnd};
 use crate::quic::alias::Aliases;
 use crate::quic::flight::Flight;
+use crate::quic::narrow::DATAGRAM_BYTES_MIN;
 
 /// Looks, and pings, per `keep_alive`.
 const LOOKS: u32 = 14;
@@ -55,8 +56,6 @@ const SPACING_MAX: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Fewer packets without an answer are lost by chance.
 const UNANSWERED_MIN: u64 = 4;
-/// Bytes of a packet, at least when there are so many.
-const PACKET_BYTES: u64 = 1200;
 /// So much is lent at a look: two packets.
 const LENT_BYTES: u64 = 3000;
 /// After so many `keep_alive`s of silence pings are as rare as before.
@@ -242,7 +241,7 @@ impl Answers {
         }
         self.unanswered += passed;
         // A stack whose window is full of what was sent before sends nothing more.
-        let before = sent.in_flight_bytes / PACKET_BYTES;
+        let before = sent.in_flight_bytes / u64::from(DATAGRAM_BYTES_MIN);
         let packets = sent.packets.saturating_sub(self.sent).max(before);
         match packets < UNANSWERED_MIN {
             true => Duration::ZERO,

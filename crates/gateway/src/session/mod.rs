@@ -39,6 +39,7 @@ use crate::quic::fec::{Channel, Channels, CorrectionState, Figures};
 use crate::quic::{Nudge, Pauses};
 use crate::reduction::{Reduction, Store, serve};
 
+pub(crate) use self::end::RESTARTED;
 pub use self::end::SessionEnd;
 use self::flow_handle::{Carried, FlowState};
 pub use self::flow_handle::{FlowHandle, Incoming, OpenOutcome};
@@ -346,7 +347,7 @@ impl Session {
             SessionEnd::Protocol(text) | SessionEnd::PeerClosed(text) => text.clone(),
             SessionEnd::Closed => "closing".to_owned(),
             SessionEnd::Lost => "lost".to_owned(),
-            SessionEnd::PeerRestarted => "peer restarted".to_owned(),
+            SessionEnd::PeerRestarted => RESTARTED.to_owned(),
             SessionEnd::Narrow => "path too narrow".to_owned(),
             SessionEnd::KeyRefused => "key refused".to_owned(),
         };
