@@ -16,11 +16,11 @@ use crate::ahead::{Ahead, BLOCK_BYTES, NOISE_BLOCK_BYTES};
 use crate::copy::append;
 use crate::extend::run_of;
 use crate::frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain};
-use crate::index::{Index, WINDOW_BYTES};
+use crate::index::Index;
 use crate::log::{Log, SEGMENT_BYTES};
 use crate::reach::Reach;
 use crate::run::find_run;
-use crate::sampler::Sampler;
+use crate::sampler::{Sampler, Sampling};
 use crate::segments::{BlockLengths, Segments};
 use crate::settings::Settings;
 use crate::stats::EncoderStats;
@@ -33,6 +33,8 @@ const ROOMS_MAX: usize = 16;
 /// A shorter match is kept again. Otherwise the log would be in shreds, and reading a shred takes as long as comparing half a
 /// kilobyte.
 const AGAIN_BYTES_MAX: u64 = 512;
+/// Behind a difference a match must go on for so long.
+const RESUME_BYTES: usize = 32;
 /// How far behind a difference the match is expected again.
 const RESUME_AFTER: [usize; 2] = [16, 128];
 /// So many literals after a match nothing is expected any more.
@@ -108,6 +110,11 @@ impl Encoder {
             ahead: Ahead::default(),
             stats: EncoderStats::default(),
         }
+    }
+
+    /// How many positions are looked at from now on ([`crate::Levels::sampling`]). Before it is told: [`Sampling::Dense`].
+    pub fn set_sampling(&mut self, sampling: Sampling) {
+        self.sampler = self.sampler.at(sampling);
     }
 
     /// Takes bytes of a flow. Frames come from [`Encoder::poll_frame`]; the last one stays open until it is full, another flow's
@@ -241,11 +248,12 @@ impl Encoder {
     /// Remembers the samples of bytes that are in the log already.
     fn learn(&mut self, position: u64, bytes: &[u8]) {
         let mut ahead = Ahead::default();
+        let sampler = self.sampler.at(Sampling::Dense);
         let near = self.log.end();
         let mut at = 0;
         while at < bytes.len() {
             let range = (at, bytes.len());
-            ahead.look_up(self.sampler, &self.index, bytes, range, near);
+            ahead.look_up(sampler, &self.index, bytes, range, near);
             for sample in ahead.samples() {
                 let position = position + sample.at as u64;
                 // What passed since is newer.
@@ -328,7 +336,7 @@ impl Encoder {
         let min = if self.going_on.is_some() {
             1
         } else {
-            WINDOW_BYTES
+            RESUME_BYTES
         };
         if self.is_over(source, hint, slice(input, at, end), min) {
             return at;
@@ -340,7 +348,7 @@ impl Encoder {
         for skip in RESUME_AFTER {
             let rest = slice(input, at + skip, end);
             let there = self.match_at(open.flow, source + skip as u64, here.hint, rest);
-            if there.forward >= WINDOW_BYTES {
+            if there.forward >= RESUME_BYTES {
                 return self.take_match(open, input, at, at + skip, there);
             }
         }

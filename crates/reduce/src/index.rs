@@ -1,4 +1,4 @@
-//! Where content was seen last: from the hash of 32 bytes to the virtual position of their newest occurrence.
+//! Where content was seen last: from the hash of 48 bytes to the virtual position of their newest occurrence.
 //!
 //! A table of fixed size. A hash belongs to one bucket of eight entries, one cache line, newest first; what is pushed out at its
 //! end is forgotten. An entry is a virtual position modulo 2^44 and 20 bits of the hash, so a stranger's entry is taken for a
@@ -8,7 +8,7 @@ use crate::prefetch::prefetch;
 use crate::settings::{Advise, Memory};
 
 /// Bytes a fingerprint covers, and so the shortest match.
-pub(crate) const WINDOW_BYTES: usize = 32;
+pub(crate) const WINDOW_BYTES: usize = 48;
 
 const ENTRIES: usize = 8;
 const POSITION_BITS: u32 = 44;
@@ -55,8 +55,12 @@ impl Index {
             word(2) ^ 0xE703_7ED1_A0B4_28DB,
             word(3) ^ self.seed.rotate_left(32),
         );
+        let third = fold(
+            word(4) ^ 0x1D8E_4E27_C47D_124F,
+            word(5) ^ self.seed.rotate_left(16),
+        );
         let mixed = fold(
-            first ^ 0x8EBC_6AF0_9C88_C6E3,
+            first ^ third ^ 0x8EBC_6AF0_9C88_C6E3,
             second ^ 0x5899_65CC_7537_4CC3,
         );
         // The tag of an empty entry is nobody's.

@@ -3,8 +3,12 @@
 //! A level moves what the slower of two allows: the processors at its speed, or the link at its ratio. Speed and ratio of the levels
 //! are measured in the process, on literals only. What was never tried is estimated from its neighbours; the owner tries one frame
 //! in [`TRIAL_EVERY`] at [`Levels::trial`], so estimates become measurements. A new level must be a tenth better than the old one.
+//!
+//! Where the link, at that level, carries more than an encoder looks through, the encoder looks at fewer positions
+//! ([`Levels::sampling`]).
 
 use crate::codec::Codec;
+use crate::sampler::Sampling;
 
 /// One frame in this many is compressed at a neighbouring level, to learn what that would do.
 pub const TRIAL_EVERY: u64 = 32;
@@ -16,6 +20,9 @@ const RATIO_MIN: f64 = 1.05;
 const NEWS: f64 = 0.1;
 /// Speed of doing nothing, bytes per second.
 const NULL_SPEED: f64 = 20e9;
+
+/// What one encoder looks through of what is new, bytes per second (`docs/results/reduce.md`).
+const NEW_SPEED: f64 = 0.9e9;
 
 /// Levels, and what they do to ordinary text before anything is known better: bytes per second of one core, ratio.
 const PRIOR: [(Codec, f64, f64); 12] = [
@@ -47,6 +54,7 @@ struct Known {
 pub struct Levels {
     known: Vec<Known>,
     current: usize,
+    sampling: Sampling,
     pinned: Option<Codec>,
     trials: u64,
 }
@@ -63,6 +71,7 @@ impl Levels {
         Self {
             known: known.to_vec(),
             current: 5,
+            sampling: Sampling::Dense,
             pinned,
             trials: 0,
         }
@@ -75,6 +84,11 @@ impl Levels {
                 .get(self.current)
                 .map_or(Codec::Null, |known| known.codec)
         })
+    }
+
+    /// What the encoder should look at: fewer positions where it is what the flow waits for.
+    pub fn sampling(&self) -> Sampling {
+        self.sampling
     }
 
     /// Every codec there is to choose from.
@@ -148,7 +162,24 @@ impl Levels {
             }
         }
         self.current = best.0;
+        self.sampling = self.sampling_for(link_bytes_s);
         self.codec()
+    }
+
+    /// By what the link would carry at the present level; with some distance between there and back.
+    fn sampling_for(&self, link_bytes_s: f64) -> Sampling {
+        let codec = self.codec();
+        let known = self.known.iter().find(|known| known.codec == codec);
+        let carried = link_bytes_s * known.map_or(1.0, |known| known.ratio);
+        let bound = match self.sampling {
+            Sampling::Dense => NEW_SPEED * GAIN_MIN,
+            Sampling::Sparse => NEW_SPEED / GAIN_MIN,
+        };
+        if carried > bound {
+            Sampling::Sparse
+        } else {
+            Sampling::Dense
+        }
     }
 }
 
@@ -194,6 +225,30 @@ mod tests {
         let mut levels = Levels::new(Some(Codec::Zstd(7)));
         levels.choose(1.0, 1e12);
         assert!((0..100).all(|_| levels.trial() == Codec::Zstd(7)));
+    }
+
+    #[test]
+    fn only_a_fast_link_gets_fewer_samples() {
+        let of_link = |mbit_s: f64| {
+            let mut levels = Levels::new(None);
+            for _ in 0..10 {
+                levels.choose(1.0, mbit_s * 1e6 / 8.0);
+            }
+            levels.sampling()
+        };
+        for mbit_s in [1.5, 45.0, 155.0, 1000.0, 2500.0] {
+            assert_eq!(of_link(mbit_s), Sampling::Dense, "{mbit_s}");
+        }
+        assert_eq!(of_link(10_000.0), Sampling::Sparse);
+    }
+
+    #[test]
+    fn what_a_rule_leaves_uncompressed_on_a_slow_link_is_still_looked_at_closely() {
+        let mut levels = Levels::new(Some(Codec::Null));
+        levels.choose(1.0, 155e6 / 8.0);
+        assert_eq!(levels.sampling(), Sampling::Dense);
+        levels.choose(1.0, 10e9 / 8.0);
+        assert_eq!(levels.sampling(), Sampling::Sparse);
     }
 
     #[test]

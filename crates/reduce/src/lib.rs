@@ -54,6 +54,7 @@ mod sampler;
 mod segments;
 mod settings;
 mod stats;
+mod stream;
 mod token;
 mod varint;
 
@@ -64,7 +65,7 @@ pub use error::FrameError;
 pub use frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain, place_of};
 pub use level::{Levels, TRIAL_EVERY};
 pub use log::{ReadAt, SEGMENT_BYTES};
-pub use sampler::Sampler;
+pub use sampler::{Sampler, Sampling};
 pub use segments::{BLOCK_BYTES, BlockLengths, SEGMENT_BLOCKS, Segments};
 pub use settings::{Advise, Memory, Settings};
 pub use stats::{DecoderStats, EncoderStats};

@@ -9,11 +9,11 @@ mod away;
 
 use std::collections::VecDeque;
 
-use crate::copy::copy;
 use crate::extents::{Extents, Place};
 use crate::prefetch::prefetch;
 use crate::segments::{BlockLengths, Written};
 use crate::settings::{Advise, Memory};
+use crate::stream::copy;
 
 pub use self::away::ReadAt;
 

@@ -69,6 +69,33 @@ fn second_pass_costs_little() {
     assert!(again < 300, "{again}");
 }
 
+/// Words in an order of their own: no noise, and hardly two long stretches alike.
+fn text(seed: u64, words: usize) -> Vec<u8> {
+    let of_word = |byte: u8| format!("{:x} word{} ", byte, usize::from(byte) * 7919);
+    noise(seed, words)
+        .into_iter()
+        .flat_map(|byte| of_word(byte).into_bytes())
+        .collect()
+}
+
+#[test]
+fn what_was_remembered_by_many_samples_is_found_by_few_and_the_reverse() {
+    for (first, second) in [
+        (Sampling::Dense, Sampling::Sparse),
+        (Sampling::Sparse, Sampling::Dense),
+    ] {
+        let mut pair = Pair::new();
+        let mut data = text(9, 100_000);
+        pair.encoder.set_sampling(first);
+        pair.send(1, &data, 65536, Codec::Null);
+        pair.encoder.set_sampling(second);
+        data.splice(300_001..300_003, *b"hello");
+        data.rotate_left(500_000);
+        let edited = pair.send(2, &data, 10_000, Codec::Null);
+        assert!(edited < 3000, "{first:?}, {second:?}: {edited}");
+    }
+}
+
 #[test]
 fn what_comes_twice_in_one_block_is_found_both_times() {
     let mut pair = Pair::new();

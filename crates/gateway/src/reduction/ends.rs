@@ -228,6 +228,7 @@ impl Writer {
             self.recall(batch).await;
             let mut sending = lock(&self.reduction.sending);
             let mut half = lock(&self.reduction.store.encoder);
+            sending.set_sampling(&mut half, self.levels.sampling());
             let drafts = sending.encode(&mut half, self.flow, self.records, batch);
             if let Some(drafts) = drafts {
                 return drafts;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use farhaul_reduce::Plain;
+use farhaul_reduce::{Plain, Sampling};
 
 use super::halves::EncoderHalf;
 use super::message::{Message, Why};
@@ -93,6 +93,13 @@ impl Sending {
     pub(super) fn recycle(&self, half: &mut EncoderHalf, spent: Vec<Plain>) {
         if let Some(encoder) = half.of(self.tunnel) {
             spent.into_iter().for_each(|plain| encoder.recycle(plain));
+        }
+    }
+
+    /// How closely the next bytes are looked at.
+    pub(super) fn set_sampling(&self, half: &mut EncoderHalf, sampling: Sampling) {
+        if let Some(encoder) = half.of(self.tunnel) {
+            encoder.set_sampling(sampling);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What is found in the log, and how far it agrees.
 
-use super::{Encoder, RESUME_AFTER, slice};
+use super::{Encoder, RESUME_AFTER, RESUME_BYTES, slice};
 use crate::extend::{common_prefix, common_suffix, run_back_of, run_of};
 use crate::index::WINDOW_BYTES;
 use crate::log::Found;
@@ -73,7 +73,7 @@ impl Encoder {
         is_other(0, min)
             && RESUME_AFTER
                 .iter()
-                .all(|&skip| is_other(skip, WINDOW_BYTES))
+                .all(|&skip| is_other(skip, RESUME_BYTES))
     }
 
     /// How many of `bytes` are at `source`, as far as `flow` may refer to it.
