@@ -35,6 +35,10 @@ const ROOMS_MAX: usize = 16;
 const AGAIN_BYTES_MAX: u64 = 512;
 /// Behind a difference a match must go on for so long.
 const RESUME_BYTES: usize = 32;
+/// Samples looked up together behind a long match: as a rule it goes on soon, and what it goes over was looked up in vain.
+const FIRST_BLOCK_BYTES: usize = 256;
+/// So many bytes alike may be the beginning of a run.
+const RUN_SIGN_BYTES: usize = 16;
 /// How far behind a difference the match is expected again.
 const RESUME_AFTER: [usize; 2] = [16, 128];
 /// So many literals after a match nothing is expected any more.
@@ -73,6 +77,8 @@ pub struct Encoder {
     rooms: Vec<Vec<u8>>,
     token_room: Vec<u8>,
     ahead: Ahead,
+    /// How much is looked up together next.
+    block_bytes: usize,
     stats: EncoderStats,
 }
 
@@ -108,6 +114,7 @@ impl Encoder {
             rooms: Vec::new(),
             token_room: Vec::new(),
             ahead: Ahead::default(),
+            block_bytes: NOISE_BLOCK_BYTES,
             stats: EncoderStats::default(),
         }
     }
@@ -358,7 +365,17 @@ impl Encoder {
     /// Looks for what is known in the next block; returns how far it got.
     fn encode_block(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> usize {
         if at >= self.ahead.end() {
-            self.look_ahead(input, (at, end));
+            // A run is found only where much is looked at.
+            let next = slice(input, at, at + RUN_SIGN_BYTES);
+            let is_run = next
+                .first()
+                .is_some_and(|&byte| run_of(byte, next) == next.len());
+            let block_end = match is_run {
+                true => end,
+                false => end.min(at + self.block_bytes),
+            };
+            self.look_ahead(input, (at, block_end));
+            self.block_bytes = (self.block_bytes * 2).min(NOISE_BLOCK_BYTES);
         }
         self.walk(open, input, at, end).unwrap_or_else(|| {
             let block_end = self.ahead.end().min(end);
@@ -432,6 +449,9 @@ impl Encoder {
         let bytes = (found.forward + back) as u64;
         let literals = (open.run - back) as u64;
         let end = start + found.forward;
+        if bytes >= AGAIN_BYTES_MAX {
+            self.block_bytes = FIRST_BLOCK_BYTES;
+        }
         let kept = match going_on {
             Some(kept) if back == 0 && kept == Kept::Before => kept,
             _ if bytes < AGAIN_BYTES_MAX => Kept::Again,

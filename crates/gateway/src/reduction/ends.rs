@@ -12,6 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, timeout_at};
 
 use super::Reduction;
+use super::effort::apart;
 use super::receiving::Read;
 use super::record::{BARE_BYTES_MAX, CopyPlace, Draft, Record, Records, copied, framed, literals};
 use crate::copies::Copies;
@@ -34,6 +35,8 @@ const SHARE_NEWS: f64 = 0.25;
 const AWAY_MAX: Duration = Duration::from_secs(2);
 /// A record refers to fewer segments on disk, or it is asked for again.
 const RECALLS_MAX: u32 = 32;
+/// Compressing so much takes long enough to hold others up.
+const LONG_BYTES_MIN: usize = 16 << 10;
 /// However little is left, a batch is no more than so many times what the link carries.
 const SHARE_MIN: f64 = 1e-3;
 
@@ -203,7 +206,13 @@ impl Writer {
     ) -> Result<usize, ResetCode> {
         self.records += drafts.len() as u64;
         let mut sent_bytes = 0;
-        for record in self.seal(flow, drafts, copy) {
+        let is_long =
+            self.levels.codec() != Codec::Null && payload_bytes(&drafts) >= LONG_BYTES_MIN;
+        let records = match is_long {
+            true => apart(|| self.seal(flow, drafts, copy)).await,
+            false => self.seal(flow, drafts, copy),
+        };
+        for record in records {
             sent_bytes += record.len();
             flow.write(record).await?;
         }
@@ -316,6 +325,15 @@ impl Writer {
         };
         self.levels.choose(1.0, rate_bytes_s as f64);
     }
+}
+
+/// What is to be compressed.
+fn payload_bytes(drafts: &[Draft]) -> usize {
+    let of_draft = |draft: &Draft| match draft {
+        Draft::Bare(_) => 0,
+        Draft::Frame(plain, _) => plain.payload.len(),
+    };
+    drafts.iter().map(of_draft).sum()
 }
 
 fn without_literals(mark: u8, place: CopyPlace, plain: &Plain) -> Bytes {

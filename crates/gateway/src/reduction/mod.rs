@@ -10,6 +10,7 @@
 //! [`sending`] and [`receiving`] decide; [`ends`] and [`channel`] move the bytes. Why it is so: `docs/design/reduction-in-the-gateway.md`.
 
 mod channel;
+mod effort;
 mod ends;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;

@@ -46,6 +46,8 @@ pub(super) fn fetch(
     let before = wire_sent_bytes(lab);
     let cpu_before = gateways_cpu(lab);
     let said = File::create(&log).during(|| format!("writing {}", log.display()))?;
+    // What earlier fetches wrote is not to be waited for in this one.
+    rustix::fs::sync();
     let start = Instant::now();
     let child = command
         .stdin(Stdio::null())

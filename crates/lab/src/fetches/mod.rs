@@ -135,7 +135,7 @@ fn plan(images: &[PathBuf; 2], image_bytes: u64, memory_bytes: u64) -> String {
          vsftpd and smbclient from Samba, every byte compared; end hosts cubic; links {} and {}; direct: the first \
          {START_BYTES} bytes; transport: the first {PART_BYTES}; gateways begin anew for each protocol and level, except \
          for the second pass and the edited image; {memory_bytes} bytes of [store] memory at each; time is that of the \
-         client program from start to end; lan: the same fetch without link and gateways; random: fresh bytes for {} s of the \
+         client program from start to end; lan: the same fetch without link and gateways, the faster of two; random: fresh bytes for {} s of the \
          link, {} times without reduction and with it in turn; gateways_cpu: processor time of both",
         name(&images[0]),
         name(&images[1]),
@@ -158,7 +158,7 @@ enum Group {
 impl Group {
     fn stages(self) -> usize {
         match self {
-            Self::Lan(_) => 1,
+            Self::Lan(_) => 2,
             Self::Image(..) => 6,
             Self::Random(_) => 2 * random::PAIRS,
             Self::Echo(_) => 2,
@@ -220,8 +220,15 @@ impl Fetches<'_> {
 
     fn on_lan(&mut self, protocol: Protocol) -> Result<(), LabError> {
         let lab = self.lab(None)?;
-        let fetched = self.one(&lab, "lan", (protocol, IMAGE))?;
         let scenario = Group::Lan(protocol).name();
+        let mut fetched = self.one(&lab, &scenario, (protocol, IMAGE))?;
+        // The first one warms caches; the faster one is the harder comparison.
+        if let Ok(first) = &mut fetched
+            && let Ok(second) = self.one(&lab, &scenario, (protocol, IMAGE))?
+            && second.seconds < first.seconds
+        {
+            *first = second;
+        }
         let row = match fetched {
             Ok(fetched) => {
                 self.lan.insert(protocol.word(), fetched.mbit_per_s());
