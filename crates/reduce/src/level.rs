@@ -1,8 +1,10 @@
 //! Which level of compression: the one that moves the most input per second.
 //!
-//! A level moves what the slower of two allows: the processors at its speed, or the link at its ratio. Speed and ratio of the levels
-//! are measured in the process, on literals only. What was never tried is estimated from its neighbours; the owner tries one frame
-//! in [`TRIAL_EVERY`] at [`Levels::trial`], so estimates become measurements. A new level must be a tenth better than the old one.
+//! A level moves what the slower of two allows: the processors at its speed, or the link at its ratio. Both are measured in the
+//! process, on literals only, as two factors each: what the present content and machine do to every level, which follows frame by
+//! frame, and what is a level's own, which is learned slowly. So one frame tells of all levels, and content that turns from text to
+//! noise and back is met at once. The owner tries one frame in [`TRIAL_EVERY`] at [`Levels::trial`]. How good the rule is beside the
+//! best fixed level: `docs/results/reduce.md`.
 //!
 //! Where the link, at that level, carries more than an encoder looks through, the encoder looks at fewer positions
 //! ([`Levels::sampling`]).
@@ -12,14 +14,25 @@ use crate::sampler::Sampling;
 
 /// One frame in this many is compressed at a neighbouring level, to learn what that would do.
 pub const TRIAL_EVERY: u64 = 32;
+/// The same while nothing is compressed: only that shows when content is back that shrinks.
+const NULL_TRIAL_EVERY: u64 = 8;
 /// How much better a level must be to replace another.
-const GAIN_MIN: f64 = 1.10;
+const GAIN_MIN: f64 = 1.02;
 /// Below this ratio compression is not worth its time, whatever the link.
 const RATIO_MIN: f64 = 1.05;
-/// Weight of a new sample.
-const NEWS: f64 = 0.1;
+/// Weight of a new sample in what is common to all levels: content changes from frame to frame.
+const COMMON_NEWS: f64 = 0.3;
+/// The same in what is a level's own.
+const OWN_NEWS: f64 = 0.03;
+/// A level's own figures are within this factor of what is typical.
+const OWN_MAX: f64 = 3.0;
 /// Speed of doing nothing, bytes per second.
 const NULL_SPEED: f64 = 20e9;
+
+/// The place of doing nothing among the levels.
+const NULL: usize = 0;
+/// Of what shrinks less, nothing is learned about the levels.
+const SHRINKS_MIN: f64 = 0.1;
 
 /// What one encoder looks through of what is new, bytes per second (`docs/results/reduce.md`).
 const NEW_SPEED: f64 = 0.9e9;
@@ -40,20 +53,27 @@ const PRIOR: [(Codec, f64, f64); 12] = [
     (Codec::Zstd(9), 0.045e9, 3.75),
 ];
 
-/// What is known of one level.
+/// What is known of one level, for ordinary content.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     codec: Codec,
-    speed: f64,
-    ratio: f64,
-    is_measured: bool,
+    /// Time for a byte, s.
+    byte_s: f64,
+    /// Ratio, less one.
+    gain: f64,
 }
 
 /// Chooses the level of one direction to one peer.
 #[derive(Debug, Clone)]
 pub struct Levels {
     known: Vec<Known>,
+    /// By how much present content takes longer, and shrinks more, than ordinary one, at any level.
+    slowness: f64,
+    shrinks: f64,
+    is_measured: bool,
     current: usize,
+    /// The last level at which something was compressed.
+    compressing: usize,
     sampling: Sampling,
     pinned: Option<Codec>,
     trials: u64,
@@ -64,13 +84,16 @@ impl Levels {
     pub fn new(pinned: Option<Codec>) -> Self {
         let known = PRIOR.map(|(codec, speed, ratio)| Known {
             codec,
-            speed,
-            ratio,
-            is_measured: false,
+            byte_s: 1.0 / speed,
+            gain: ratio - 1.0,
         });
         Self {
             known: known.to_vec(),
+            slowness: 1.0,
+            shrinks: 1.0,
+            is_measured: false,
             current: 5,
+            compressing: 5,
             sampling: Sampling::Dense,
             pinned,
             trials: 0,
@@ -99,14 +122,18 @@ impl Levels {
     /// The codec for the next frame, now and then one beside the best.
     pub fn trial(&mut self) -> Codec {
         self.trials += 1;
-        if self.pinned.is_some() || !self.trials.is_multiple_of(TRIAL_EVERY) {
+        let every = match self.current {
+            NULL => NULL_TRIAL_EVERY,
+            _ => TRIAL_EVERY,
+        };
+        if self.pinned.is_some() || !self.trials.is_multiple_of(every) {
             return self.codec();
         }
-        let is_up = (self.trials / TRIAL_EVERY).is_multiple_of(2);
-        let neighbour = if is_up {
-            self.current + 1
-        } else {
-            self.current.saturating_sub(1)
+        let is_up = (self.trials / every).is_multiple_of(2);
+        let neighbour = match self.current {
+            NULL => self.compressing,
+            now if is_up => now + 1,
+            now => (now - 1).max(NULL + 1),
         };
         self.known
             .get(neighbour)
@@ -115,42 +142,68 @@ impl Levels {
 
     /// A frame's literals were compressed: from so many bytes to so many, in so much processor time.
     pub fn handle_sample(&mut self, codec: Codec, from_bytes: usize, to_bytes: usize, cpu_ns: u64) {
-        let nth = self.known.iter().position(|known| known.codec == codec);
         if codec == Codec::Null || from_bytes < 4096 || to_bytes == 0 || cpu_ns == 0 {
             return;
         }
-        let Some(known) = nth.and_then(|nth| self.known.get_mut(nth)) else {
+        let Some(nth) = self.known.iter().position(|known| known.codec == codec) else {
             return;
         };
-        let ratio = from_bytes as f64 / to_bytes as f64;
-        let speed = from_bytes as f64 * 1e9 / cpu_ns as f64;
-        let news = if known.is_measured { NEWS } else { 1.0 };
-        // Other levels move along: the content has changed, or the machine is busier.
-        let (ratio_was, speed_was) = (known.ratio, known.speed);
-        known.ratio += (ratio - ratio_was) * news;
-        known.speed += (speed - speed_was) * news;
-        known.is_measured = true;
-        let (ratio_by, speed_by) = (
-            (known.ratio - 1.0) / (ratio_was - 1.0).max(0.001),
-            known.speed / speed_was,
-        );
-        for other in self
-            .known
-            .iter_mut()
-            .filter(|other| other.codec != codec && other.codec != Codec::Null)
-        {
-            let share = if other.is_measured { 0.5 } else { 1.0 };
-            other.ratio =
-                1.0 + (other.ratio - 1.0) * (1.0 + (ratio_by - 1.0) * share).clamp(0.0, 20.0);
-            other.speed *= (1.0 + (speed_by - 1.0) * share).clamp(0.05, 20.0);
+        let (Some(known), Some((_, speed, ratio))) = (self.known.get_mut(nth), PRIOR.get(nth))
+        else {
+            return;
+        };
+        let gain = (from_bytes as f64 / to_bytes as f64 - 1.0).max(0.0);
+        let byte_s = cpu_ns as f64 / 1e9 / from_bytes as f64;
+        let (shrinks, slowness) = (gain / known.gain, byte_s / known.byte_s);
+        let news = if self.is_measured { COMMON_NEWS } else { 1.0 };
+        self.is_measured = true;
+        self.shrinks += (shrinks - self.shrinks) * news;
+        self.slowness += (slowness - self.slowness) * news;
+        // What is left is the level's own.
+        let own = |left: f64| 1.0 + (left.clamp(0.5, 2.0) - 1.0) * OWN_NEWS;
+        if self.shrinks > SHRINKS_MIN {
+            let typical = ratio - 1.0;
+            known.gain = (known.gain * own(shrinks / self.shrinks))
+                .clamp(typical / OWN_MAX, typical * OWN_MAX);
         }
+        known.byte_s = (known.byte_s * own(slowness / self.slowness))
+            .clamp(1.0 / speed / OWN_MAX, OWN_MAX / speed);
+        self.put_in_order(nth);
+    }
+
+    /// A higher level never shrinks less, and is never faster: what was learned of one tells of those beyond it.
+    fn put_in_order(&mut self, nth: usize) {
+        let Some(now) = self.known.get(nth).copied() else {
+            return;
+        };
+        for (other, known) in self.known.iter_mut().enumerate().skip(NULL + 1) {
+            if other < nth {
+                known.gain = known.gain.min(now.gain);
+                known.byte_s = known.byte_s.min(now.byte_s);
+            } else {
+                known.gain = known.gain.max(now.gain);
+                known.byte_s = known.byte_s.max(now.byte_s);
+            }
+        }
+    }
+
+    fn speed(&self, known: &Known) -> f64 {
+        match known.codec {
+            Codec::Null => NULL_SPEED,
+            Codec::Zstd(_) => 1.0 / (known.byte_s * self.slowness).max(1e-12),
+        }
+    }
+
+    fn ratio(&self, known: &Known) -> f64 {
+        1.0 + known.gain * self.shrinks
     }
 
     /// Chooses anew: so many cores, a link of so many bytes per second for this direction.
     pub fn choose(&mut self, cores: f64, link_bytes_s: f64) -> Codec {
         let moved = |known: &Known| {
-            let is_worth_it = known.codec == Codec::Null || known.ratio >= RATIO_MIN;
-            let moved = (cores * known.speed).min(link_bytes_s * known.ratio);
+            let ratio = self.ratio(known);
+            let is_worth_it = known.codec == Codec::Null || ratio >= RATIO_MIN;
+            let moved = (cores * self.speed(known)).min(link_bytes_s * ratio);
             if is_worth_it { moved } else { 0.0 }
         };
         let now = self.known.get(self.current).map_or(0.0, moved);
@@ -162,6 +215,9 @@ impl Levels {
             }
         }
         self.current = best.0;
+        if self.current != NULL {
+            self.compressing = self.current;
+        }
         self.sampling = self.sampling_for(link_bytes_s);
         self.codec()
     }
@@ -170,7 +226,7 @@ impl Levels {
     fn sampling_for(&self, link_bytes_s: f64) -> Sampling {
         let codec = self.codec();
         let known = self.known.iter().find(|known| known.codec == codec);
-        let carried = link_bytes_s * known.map_or(1.0, |known| known.ratio);
+        let carried = link_bytes_s * known.map_or(1.0, |known| self.ratio(known));
         let bound = match self.sampling {
             Sampling::Dense => NEW_SPEED * GAIN_MIN,
             Sampling::Sparse => NEW_SPEED / GAIN_MIN,
@@ -249,6 +305,33 @@ mod tests {
         assert_eq!(levels.sampling(), Sampling::Dense);
         levels.choose(1.0, 10e9 / 8.0);
         assert_eq!(levels.sampling(), Sampling::Sparse);
+    }
+
+    /// Frames until something is compressed again, of content that shrinks by `gain` of what is typical at every level.
+    fn frames_until(levels: &mut Levels, gain: f64, is_reached: impl Fn(Codec) -> bool) -> usize {
+        let frame = |levels: &mut Levels| {
+            let codec = levels.trial();
+            let place = PRIOR.iter().find(|(known, ..)| *known == codec).unwrap();
+            let ratio = 1.0 + (place.2 - 1.0) * gain;
+            let cpu_ns = 200_000.0 / place.1 * 1e9;
+            levels.handle_sample(codec, 200_000, (200_000.0 / ratio) as usize, cpu_ns as u64);
+            levels.choose(1.0, 45e6 / 8.0)
+        };
+        (0..1000).take_while(|_| !is_reached(frame(levels))).count()
+    }
+
+    #[test]
+    fn content_that_changes_is_met_at_once() {
+        let mut levels = Levels::new(None);
+        let is_high = |codec| codec >= Codec::Zstd(7);
+        assert!(frames_until(&mut levels, 1.0, is_high) < 40);
+        let is_null = |codec| codec == Codec::Null;
+        assert!(frames_until(&mut levels, 0.0, is_null) < 20, "to noise");
+        assert!(
+            frames_until(&mut levels, 0.0, |_| false) == 1000,
+            "a long time"
+        );
+        assert!(frames_until(&mut levels, 1.0, is_high) < 20, "and back");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 mod corpora;
 mod fastcdc;
+mod levels;
 mod office;
 mod passes;
 mod reference;
@@ -23,15 +24,15 @@ use std::process::ExitCode;
 
 use corpora::Pair;
 use farhaul_lab::measurement::{Measurement, Op, Row};
-use farhaul_reduce::{Codec, Levels, Memory, Sampling, Settings};
+use farhaul_reduce::{Codec, Encoder, Memory, Sampling, Settings};
 use passes::{Link, Pass};
 
 const PLAN: &str = "the first 256 MB of each version (MEGABYTES says otherwise); each pair once through encoder and decoder in one thread, memory tier: first version, second version \
     (edited), second version again (identical), every byte compared; input in pieces of 256 KiB from one buffer; GB/s (1e9) of \
     the thread's CPU time, memory touched before; `disk tier`: memory for 32 MB, everything else on two disks (in memory here) and read back \
-    when it is found again; `sparse`: one sample in 128 bytes instead of 64, as on links faster than the encoder; encode includes framing and compression; wire bytes with zstd 3 unless the row \
+    when it is found again; speeds without compression: medians of five runs; `sparse`: one sample in 128 bytes instead of 64, as on links faster than the encoder; encode includes framing and compression; wire bytes with zstd 3 unless the row \
     says null; `share` is (input - wire) / (input - patch-from), `share beyond zstd` (zstd - wire) / (zstd - patch-from) with \
-    zstd -3 --long=31";
+    zstd -3 --long=31; levels: 48 MiB from the middle of the first version in pieces of 256 KiB, one core compresses at most 512 KiB ahead of the link";
 
 /// GB/s of first, edited and identical pass, null codec.
 const ENCODE_TARGETS: [f64; 3] = [1.5, 2.0, 8.0];
@@ -43,8 +44,6 @@ const IDENTICAL_TARGET: f64 = 65_536.0 / 1e9;
 const DISK_TIER_MEMORY_BYTES: usize = 32 << 20;
 /// Bytes of each version in units of 1e6.
 const MEGABYTES: usize = 256;
-/// Literals the levels are tried on.
-const LEVEL_BYTES: usize = 16 << 20;
 const CONFIGS: [&str; 3] = ["first", "edited", "identical"];
 /// Sparse: what the encoder looks at where the link is faster than itself.
 const WAYS: [(Codec, Sampling, &str); 4] = [
@@ -53,7 +52,8 @@ const WAYS: [(Codec, Sampling, &str); 4] = [
     (Codec::Zstd(3), Sampling::Dense, "zstd 3"),
     (Codec::Zstd(3), Sampling::Sparse, "zstd 3 sparse"),
 ];
-const LINKS_MBIT_S: [f64; 5] = [1.5, 45.0, 155.0, 1000.0, 10_000.0];
+/// Runs of what has a target: a neighbour on the same host slows single ones by a fifth and more.
+const RUNS: usize = 5;
 
 fn main() -> ExitCode {
     let folder = PathBuf::from(std::env::var("CORPORA").unwrap_or_default());
@@ -132,37 +132,8 @@ fn settings(pair: &Pair) -> Settings {
 fn measure(pair: &Pair) -> Vec<Row> {
     let mut rows = Vec::new();
     let reference = reference::zstd(pair);
-    for (codec, sampling, name) in WAYS {
-        let mut link = Link::new(settings(pair));
-        link.encoder.set_sampling(sampling);
-        for (nth, input) in [&pair.first, &pair.second, &pair.second]
-            .into_iter()
-            .enumerate()
-        {
-            let pass = link.pass(input, codec);
-            let config = format!("{} {name}", CONFIGS[nth]);
-            rows.extend(speed_rows(
-                pair,
-                &config,
-                &pass,
-                (codec == Codec::Null).then_some(ENCODE_TARGETS[nth]),
-            ));
-            rows.push(wire_row(pair, &config, &pass, nth));
-            if nth == 1 && codec != Codec::Null {
-                rows.extend(share_rows(
-                    pair,
-                    &config,
-                    pass.wire_bytes,
-                    reference.as_ref(),
-                    true,
-                ));
-            }
-        }
-        if (codec, sampling) == (Codec::Null, Sampling::Dense) {
-            let per_gb = link.encoder.stats().index_bytes as f64
-                / (settings(pair).memory_bytes as f64 / 1e9);
-            rows.push(Row::of(pair.name, "null", "index", "B/GB", per_gb));
-        }
+    for way in WAYS {
+        rows.extend(way_rows(pair, way, reference.as_ref()));
     }
     rows.extend(disk_rows(pair, reference.as_ref()));
     let mut chunks = fastcdc::Chunks::default();
@@ -179,7 +150,42 @@ fn measure(pair: &Pair) -> Vec<Row> {
         reference.as_ref(),
         false,
     ));
-    rows.extend(level_rows(pair));
+    rows.extend(levels::rows(pair));
+    rows
+}
+
+/// One codec and sampling: three passes, again and again where a target holds for the speed.
+fn way_rows(
+    pair: &Pair,
+    (codec, sampling, name): (Codec, Sampling, &str),
+    reference: Result<&reference::Zstd, &String>,
+) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let is_null = codec == Codec::Null;
+    let runs: Vec<[Pass; 3]> = (0..if is_null { RUNS } else { 1 })
+        .map(|_| {
+            let mut link = Link::new(settings(pair));
+            link.encoder.set_sampling(sampling);
+            [&pair.first, &pair.second, &pair.second].map(|input| link.pass(input, codec))
+        })
+        .collect();
+    for nth in 0..CONFIGS.len() {
+        let passes: Vec<Pass> = runs.iter().map(|run| run[nth]).collect();
+        let config = format!("{} {name}", CONFIGS[nth]);
+        let target = is_null.then_some(ENCODE_TARGETS[nth]);
+        rows.extend(speed_rows(pair, &config, &passes, target));
+        rows.push(wire_row(pair, &config, &passes[0], nth));
+        if nth == 1 && !is_null {
+            let wire_bytes = passes[0].wire_bytes;
+            rows.extend(share_rows(pair, &config, wire_bytes, reference, true));
+        }
+    }
+    if (codec, sampling) == (Codec::Null, Sampling::Dense) {
+        let settings = settings(pair);
+        let index_bytes = Encoder::new(settings).stats().index_bytes as f64;
+        let per_gb = index_bytes / (settings.memory_bytes as f64 / 1e9);
+        rows.push(Row::of(pair.name, "null", "index", "B/GB", per_gb));
+    }
     rows
 }
 
@@ -197,7 +203,7 @@ fn disk_rows(pair: &Pair, reference: Result<&reference::Zstd, &String>) -> Vec<R
     {
         let pass = link.pass(input, Codec::Zstd(3));
         let config = format!("{} disk tier", CONFIGS[nth]);
-        rows.extend(speed_rows(pair, &config, &pass, None));
+        rows.extend(speed_rows(pair, &config, &[pass], None));
         let wire = Row::of(pair.name, &config, "wire", "B", pass.wire_bytes as f64);
         rows.push(wire.detail("recalled", link.encoder.stats().recalled));
         if nth == 1 {
@@ -207,9 +213,16 @@ fn disk_rows(pair: &Pair, reference: Result<&reference::Zstd, &String>) -> Vec<R
     rows
 }
 
-fn speed_rows(pair: &Pair, config: &str, pass: &Pass, target: Option<f64>) -> [Row; 2] {
-    let encode = Row::of(pair.name, config, "encode", "GB/s", pass.encode_gb_s());
-    let decode = Row::of(pair.name, config, "decode", "GB/s", pass.decode_gb_s());
+/// Medians of the passes; a target is that of encoding.
+fn speed_rows(pair: &Pair, config: &str, passes: &[Pass], target: Option<f64>) -> [Row; 2] {
+    let row = |metric, speed: fn(&Pass) -> f64| {
+        let speeds: Vec<f64> = passes.iter().map(speed).collect();
+        Row::of_samples(pair.name, config, metric, "GB/s", &speeds)
+    };
+    let (encode, decode) = (
+        row("encode", Pass::encode_gb_s),
+        row("decode", Pass::decode_gb_s),
+    );
     match target {
         Some(target) => [
             encode.target(Op::AtLeast, target),
@@ -276,27 +289,4 @@ fn share_rows(
         },
         beyond,
     ]
-}
-
-/// The level that one core would choose for this pair's literals.
-fn level_rows(pair: &Pair) -> Vec<Row> {
-    let literals = &pair.first[..pair.first.len().min(LEVEL_BYTES)];
-    let mut levels = Levels::new(None);
-    for codec in levels.all() {
-        let (to_bytes, cpu) = passes::compress(literals, codec);
-        levels.handle_sample(codec, literals.len(), to_bytes, cpu.as_nanos() as u64);
-    }
-    let of_link = |mbit_s: &f64| {
-        for _ in 0..3 {
-            levels.choose(1.0, mbit_s * 1e6 / 8.0);
-        }
-        let level = match levels.codec() {
-            Codec::Null => f64::from(-100),
-            Codec::Zstd(level) => f64::from(level),
-        };
-        let row = Row::of(pair.name, &format!("{mbit_s} Mbit/s"), "level", "", level);
-        row.detail("codec", format!("{:?}", levels.codec()))
-            .detail("sampling", format!("{:?}", levels.sampling()))
-    };
-    LINKS_MBIT_S.iter().map(of_link).collect()
 }

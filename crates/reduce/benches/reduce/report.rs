@@ -6,6 +6,7 @@ use farhaul_lab::measurement::{Measurement, Row};
 
 use crate::CONFIGS;
 use crate::corpora::NAMES;
+use crate::levels::LINKS_MBIT_S;
 
 /// All of it in Markdown.
 pub fn report(measured: &Measurement) -> String {
@@ -133,14 +134,20 @@ fn speeds(rows: &Rows, text: &mut String) {
 }
 
 fn levels(rows: &Rows, text: &mut String) {
-    text.push_str("\n## The level one core chooses for the first version, by link (-100: none)\n");
-    let links = crate::LINKS_MBIT_S.map(|mbit_s| format!("{mbit_s} Mbit/s"));
+    text.push_str(
+        "\n## The level one core takes most often for the first version, by link (-100: none), and in brackets what the rule moves \
+         beside the best fixed level\n",
+    );
+    let links = LINKS_MBIT_S.map(|mbit_s| format!("{mbit_s} Mbit/s"));
     let mut titles = vec!["pair"];
     titles.extend(links.iter().map(String::as_str));
     head(&titles, text);
     for pair in NAMES {
         let mut cells = vec![(*pair).to_owned()];
-        cells.extend(links.iter().map(|link| rows.cell(pair, link, "level", 0)));
+        cells.extend(links.iter().map(|link| {
+            let level = rows.cell(pair, link, "level", 0);
+            format!("{level} ({})", rows.cell(pair, link, "of best level", 2))
+        }));
         line(&cells, text);
     }
 }
