@@ -77,6 +77,8 @@ pub struct Levels {
     sampling: Sampling,
     pinned: Option<Codec>,
     trials: u64,
+    /// The processors wait for the link at the level that was used last.
+    is_link_slow: bool,
 }
 
 impl Levels {
@@ -97,6 +99,7 @@ impl Levels {
             sampling: Sampling::Dense,
             pinned,
             trials: 0,
+            is_link_slow: true,
         }
     }
 
@@ -131,7 +134,8 @@ impl Levels {
         }
         let is_up = (self.trials / every).is_multiple_of(2);
         let neighbour = match self.current {
-            NULL => self.compressing,
+            NULL if self.is_link_slow => self.compressing,
+            NULL => NULL + 1,
             now if is_up => now + 1,
             now => (now - 1).max(NULL + 1),
         };
@@ -218,6 +222,9 @@ impl Levels {
         if self.current != NULL {
             self.compressing = self.current;
         }
+        let compressing = self.known.get(self.compressing);
+        self.is_link_slow =
+            compressing.is_some_and(|known| cores * self.speed(known) > link_bytes_s);
         self.sampling = self.sampling_for(link_bytes_s);
         self.codec()
     }
