@@ -124,15 +124,22 @@ impl Levels {
 
     /// The codec for the next frame, now and then one beside the best.
     pub fn trial(&mut self) -> Codec {
+        let codec = self.upcoming();
         self.trials += 1;
+        codec
+    }
+
+    /// What [`Levels::trial`] will say next.
+    pub fn upcoming(&self) -> Codec {
+        let trials = self.trials + 1;
         let every = match self.current {
             NULL => NULL_TRIAL_EVERY,
             _ => TRIAL_EVERY,
         };
-        if self.pinned.is_some() || !self.trials.is_multiple_of(every) {
+        if self.pinned.is_some() || !trials.is_multiple_of(every) {
             return self.codec();
         }
-        let is_up = (self.trials / every).is_multiple_of(2);
+        let is_up = (trials / every).is_multiple_of(2);
         let neighbour = match self.current {
             NULL if self.is_link_slow => self.compressing,
             NULL => NULL + 1,

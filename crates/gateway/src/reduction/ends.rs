@@ -207,7 +207,7 @@ impl Writer {
         self.records += drafts.len() as u64;
         let mut sent_bytes = 0;
         let is_long =
-            self.levels.codec() != Codec::Null && payload_bytes(&drafts) >= LONG_BYTES_MIN;
+            self.levels.upcoming() != Codec::Null && payload_bytes(&drafts) >= LONG_BYTES_MIN;
         let records = match is_long {
             true => apart(|| self.seal(flow, drafts, copy)).await,
             false => self.seal(flow, drafts, copy),
