@@ -33,14 +33,14 @@ const ROOMS_MAX: usize = 16;
 /// A shorter match is kept again. Otherwise the log would be in shreds, and reading a shred takes as long as comparing half a
 /// kilobyte.
 const AGAIN_BYTES_MAX: u64 = 512;
-/// Behind a difference a match must go on for so long.
-const RESUME_BYTES: usize = 32;
 /// Samples looked up together behind a long match: as a rule it goes on soon, and what it goes over was looked up in vain.
 const FIRST_BLOCK_BYTES: usize = 256;
 /// So many bytes alike may be the beginning of a run.
 const RUN_SIGN_BYTES: usize = 16;
 /// How far behind a difference the match is expected again.
 const RESUME_AFTER: [usize; 2] = [16, 128];
+/// And for how long it must go on there.
+const RESUME_BYTES: usize = 32;
 /// So many literals after a match nothing is expected any more.
 const EXPECTED_BYTES_MAX: usize = 64 << 10;
 
@@ -365,23 +365,27 @@ impl Encoder {
     /// Looks for what is known in the next block; returns how far it got.
     fn encode_block(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> usize {
         if at >= self.ahead.end() {
-            // A run is found only where much is looked at.
-            let next = slice(input, at, at + RUN_SIGN_BYTES);
-            let is_run = next
-                .first()
-                .is_some_and(|&byte| run_of(byte, next) == next.len());
-            let block_end = match is_run {
-                true => end,
-                false => end.min(at + self.block_bytes),
-            };
-            self.look_ahead(input, (at, block_end));
-            self.block_bytes = (self.block_bytes * 2).min(NOISE_BLOCK_BYTES);
+            let block_bytes = self.next_block_bytes(input, at);
+            self.look_ahead(input, (at, end.min(at + block_bytes)));
         }
         self.walk(open, input, at, end).unwrap_or_else(|| {
             let block_end = self.ahead.end().min(end);
             self.literals(open, slice(input, at, block_end));
             block_end
         })
+    }
+
+    /// How much is looked up together at `at`: little behind a long match, and more each time. A run is found only where much is
+    /// looked at.
+    fn next_block_bytes(&mut self, input: &[u8], at: usize) -> usize {
+        let block_bytes = self.block_bytes;
+        self.block_bytes = (block_bytes * 2).min(NOISE_BLOCK_BYTES);
+        let next = slice(input, at, at + RUN_SIGN_BYTES);
+        let first = next.first();
+        match first.is_some_and(|&byte| run_of(byte, next) == next.len()) {
+            true => NOISE_BLOCK_BYTES,
+            false => block_bytes,
+        }
     }
 
     /// Finds the samples of the next block and remembers them: whether they are sent as literals or by reference, their positions are

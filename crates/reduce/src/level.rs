@@ -31,6 +31,8 @@ const NULL_SPEED: f64 = 20e9;
 
 /// The place of doing nothing among the levels.
 const NULL: usize = 0;
+/// The place of the level a flow begins with.
+const FIRST: usize = 5;
 /// Of what shrinks less, nothing is learned about the levels.
 const SHRINKS_MIN: f64 = 0.1;
 
@@ -94,8 +96,8 @@ impl Levels {
             slowness: 1.0,
             shrinks: 1.0,
             is_measured: false,
-            current: 5,
-            compressing: 5,
+            current: FIRST,
+            compressing: FIRST,
             sampling: Sampling::Dense,
             pinned,
             trials: 0,
@@ -182,7 +184,8 @@ impl Levels {
         self.put_in_order(nth);
     }
 
-    /// A higher level never shrinks less, and is never faster: what was learned of one tells of those beyond it.
+    /// As a rule a higher level does not shrink less, and is not faster: what was learned of one tells of those beyond it. Without
+    /// this, chance in what is seen seldom decides between levels that are nearly alike.
     fn put_in_order(&mut self, nth: usize) {
         let Some(now) = self.known.get(nth).copied() else {
             return;
