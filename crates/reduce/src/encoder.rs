@@ -435,8 +435,17 @@ impl Encoder {
         input: &[u8],
         at: usize,
         start: usize,
-        found: Match,
+        mut found: Match,
     ) -> usize {
+        let is_shredded = found.is_shredded();
+        if is_shredded {
+            // Runs are runs again, and what is between them is kept again: what comes next refers to that.
+            match find_run(slice(input, start, start + found.forward)) {
+                Some((0, _)) => return self.take_known_run(open, input, (at, start), &found),
+                Some((offset, _)) => found.forward = offset,
+                None => (),
+            }
+        }
         let new = slice(input, at, start);
         let going_on = self.going_on.filter(|_| new.is_empty());
         open.literals.extend_from_slice(new);
@@ -457,6 +466,7 @@ impl Encoder {
             self.block_bytes = FIRST_BLOCK_BYTES;
         }
         let kept = match going_on {
+            _ if is_shredded => Kept::Again,
             Some(kept) if back == 0 && kept == Kept::Before => kept,
             _ if bytes < AGAIN_BYTES_MAX => Kept::Again,
             _ => Kept::Before,
@@ -481,6 +491,22 @@ impl Encoder {
         self.stats.matches_found += u64::from(found.by_index);
         self.stats.known_bytes += bytes;
         end
+    }
+
+    /// Literals up to `start`, then the run that begins there, as far as it was found in the log.
+    fn take_known_run(
+        &mut self,
+        open: &mut Open,
+        input: &[u8],
+        (at, start): (usize, usize),
+        found: &Match,
+    ) -> usize {
+        let end = start + found.forward;
+        let done = self
+            .take_run(open, input, at, start..end, end)
+            .unwrap_or(start);
+        self.expected = Some((found.source + (done - start) as u64, found.hint));
+        done
     }
 
     /// If there is a run in `gap`: literals up to it, then the run.

@@ -40,6 +40,8 @@ const START_BYTES: u64 = 16_000_000;
 const PART_BYTES: u64 = 512_000_000;
 /// How long a fetch may take.
 const PATIENCE: Duration = Duration::from_secs(1200);
+/// Gateways that were started are left alone for so long: they get the memory ready that their index needs.
+const READY: Duration = Duration::from_secs(3);
 /// Between a pass and the next, for the last acknowledgements.
 const PAUSE: Duration = Duration::from_secs(1);
 /// An echo may take so much longer (ms).
@@ -133,14 +135,15 @@ fn plan(images: &[PathBuf; 2], image_bytes: u64, memory_bytes: u64) -> String {
     format!(
         "{} ({image_bytes} bytes), then {} as its edited version, from page cache to disk, by curl from nginx, curl from \
          vsftpd and smbclient from Samba, every byte compared; end hosts cubic; links {} and {}; direct: the first \
-         {START_BYTES} bytes; transport: the first {PART_BYTES}; gateways begin anew for each protocol and level, except \
-         for the second pass and the edited image; {memory_bytes} bytes of [store] memory at each; time is that of the \
+         {START_BYTES} bytes; transport: the first {PART_BYTES}; gateways begin anew for each protocol and level, {} s \
+         before the fetch, except for the second pass and the edited image; {memory_bytes} bytes of [store] memory at each; time is that of the \
          client program from start to end; lan: the same fetch without link and gateways, the faster of two; random: fresh bytes for {} s of the \
          link, {} times without reduction and with it in turn; gateways_cpu: processor time of both",
         name(&images[0]),
         name(&images[1]),
         LINKS[0].words(),
         LINKS[1].words(),
+        READY.as_secs(),
         random::SECONDS,
         random::PAIRS,
     )
@@ -297,10 +300,11 @@ impl Fetches<'_> {
     /// Ends the gateways that run and starts those of a level.
     fn gateways(&self, lab: &mut Lab, level: Level) -> Result<(), LabError> {
         lab.gateways_down()?;
-        match level.configuration(self.memory_bytes) {
-            Some(text) => lab.gateways_up(&GatewayOverrides::both(&text)?),
-            None => Ok(()),
+        if let Some(text) = level.configuration(self.memory_bytes) {
+            lab.gateways_up(&GatewayOverrides::both(&text)?)?;
+            sleep(READY);
         }
+        Ok(())
     }
 
     /// Single bytes, without and with reduction.

@@ -4,6 +4,7 @@ use super::{Encoder, RESUME_AFTER, RESUME_BYTES, slice};
 use crate::extend::{common_prefix, common_suffix, run_back_of, run_of};
 use crate::index::WINDOW_BYTES;
 use crate::log::Found;
+use crate::settings::EXTENT_PER_BYTES;
 
 /// A match the index found is worth a token from this length on, unless it goes on from another.
 const MATCH_BYTES_MIN: usize = 64;
@@ -14,7 +15,16 @@ pub(super) struct Match {
     /// The log's hint for the source.
     pub(super) hint: usize,
     pub(super) forward: usize,
+    /// Stretches of the log that it is read from.
+    pub(super) pieces: usize,
     pub(super) by_index: bool,
+}
+
+impl Match {
+    /// Whether a copy of it would leave the log in shreds: with a stretch for fewer bytes than there is room for one.
+    pub(super) fn is_shredded(&self) -> bool {
+        self.pieces > 2 && self.pieces * EXTENT_PER_BYTES > self.forward
+    }
 }
 
 impl Encoder {
@@ -104,6 +114,7 @@ impl Encoder {
             source,
             hint: first.unwrap_or(hint),
             forward: done,
+            pieces: first.map_or(0, |first| last.saturating_sub(first) + 1),
             by_index: false,
         }
     }
