@@ -64,7 +64,7 @@ pub(crate) struct ConfigFile {
     /// The same, by name [default: farhaul.toml].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Leave out what only the gateway's own machine has: private key and interfaces.
+    /// Leave out what only the gateway's own machine has: private key, interfaces, memory.
     #[arg(long)]
     without_key: bool,
 }

@@ -130,7 +130,7 @@ fn pending_path(config: &Config) -> PathBuf {
 }
 
 fn load_existing(path: &Path) -> Result<Config, Failure> {
-    load::load(path)
+    load::load_for_any_machine(path)
         .map(|loaded| loaded.config)
         .map_err(Failure::failed)
 }

@@ -97,6 +97,15 @@ fn check_config_and_print_config() {
     assert_eq!(json["tunnel"]["dead_after"], "2500ms");
     assert_eq!(json["peer"][0]["name"], "b");
 
+    let large = format!("{good}\n[store]\nmemory = \"100 TiB\"\n");
+    fs::write(folder.join("large.toml"), large).unwrap();
+    let here = farhaul(&folder, &["check-config", "large.toml"]);
+    assert_eq!(here.status.code(), Some(1));
+    let message = "store.memory: 100 TiB is more than this machine has (";
+    assert!(stdout(&here).contains(message), "{}", stdout(&here));
+    let elsewhere = farhaul(&folder, &["check-config", "large.toml", "--without-key"]);
+    assert!(elsewhere.status.success(), "{}", stdout(&elsewhere));
+
     fs::write(folder.join("bad.toml"), good.replace("networks", "network")).unwrap();
     let bad = farhaul(&folder, &["check-config", "--config", "bad.toml"]);
     assert_eq!(bad.status.code(), Some(1));

@@ -1,5 +1,6 @@
 //! From a configuration file to a serving gateway, and back to nothing.
 
+use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::admin::{self, AdminSocket};
 use crate::config::meaning::{ClientAddress, Config, InterceptMode, Listen, Network};
+use crate::config::units::write_size;
 use crate::config::{LoadError, Loaded, load};
 use crate::descriptors::{self, Room};
 use crate::event::Event;
@@ -61,6 +63,15 @@ pub enum StartError {
     /// Interception is not possible.
     #[error(transparent)]
     Intercept(#[from] InterceptError),
+    /// The system does not give so much memory.
+    #[error(
+        "store.memory: the system refuses this process {size}; write less, or raise the limit \
+         (`ulimit -v`, LimitAS, vm.overcommit_memory)"
+    )]
+    Memory {
+        /// As the configuration says.
+        size: String,
+    },
     /// A listener is not to be had.
     #[error("{0}")]
     Listen(String),
@@ -126,6 +137,10 @@ type Assembled = (Arc<Gateway>, mpsc::Receiver<ReloadRequest>, Arc<Metrics>);
 /// Puts the parts together that need no privileges and leave nothing behind.
 fn assemble(loaded: &Loaded) -> Result<Assembled, StartError> {
     let config = loaded.config.clone();
+    if !can_have(config.store.memory_bytes) {
+        let size = write_size(config.store.memory_bytes);
+        return Err(StartError::Memory { size });
+    }
     let key = PrivateKey::load(&config.site.key)?;
     let own_key = key.public();
     let metrics = Arc::new(Metrics::new());
@@ -157,6 +172,15 @@ fn assemble(loaded: &Loaded) -> Result<Assembled, StartError> {
         handshakes,
     });
     Ok((gateway, reload_requests, metrics))
+}
+
+/// Whether the system gives so much memory: it is taken when a peer is up, and a process that then gets none is aborted.
+fn can_have(bytes: u64) -> bool {
+    let mut probe: Vec<u8> = Vec::new();
+    // Untouched, it takes addresses only.
+    let reserved =
+        usize::try_from(bytes).map(|bytes| black_box(&mut probe).try_reserve_exact(bytes));
+    matches!(reserved, Ok(Ok(())))
 }
 
 async fn serve_metrics(

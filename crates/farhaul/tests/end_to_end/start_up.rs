@@ -72,6 +72,34 @@ fn an_unknown_key_is_named_with_its_place() {
 }
 
 #[test]
+fn memory_that_is_not_to_be_had_is_named() {
+    let world = network();
+    let with = |name: &str, size: &str| {
+        let store = format!("[store]\nmemory = '{size}'\n[intercept]\n");
+        variant(world.as_ref(), name, |text| {
+            text.replace("[intercept]\n", &store)
+        })
+    };
+    let absurd = refused(&world, Side::A, &[], &with("absurd", "8000000 TiB"));
+    assert!(
+        absurd.contains("store.memory: `8000000 TiB` is more"),
+        "{absurd}"
+    );
+    let large = refused(&world, Side::A, &[], &with("large", "100 TiB"));
+    assert!(
+        large.contains("100 TiB is more than this machine has ("),
+        "{large}"
+    );
+    // Less than the machine has, and more than the process may have.
+    let limited = ["sh", "-c", "ulimit -v 700000; exec \"$@\"", "sh"];
+    let limited = refused(&world, Side::A, &limited, &with("limited", "750 MiB"));
+    assert!(
+        limited.contains("refuses this process 750 MiB"),
+        "{limited}"
+    );
+}
+
+#[test]
 fn a_key_file_others_can_read_is_refused() {
     let world = network();
     let open = world.lab.sandbox().folder().join("open.key");

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
 use super::diagnose::Problems;
+use super::machine::Machine;
 use super::meaning::{
     Accept, Admin, ClientAddress, Compression, Config, Dial, Disk, Intercept, InterceptMode, Level,
     Listen, Log, Match, Optimise, Peer, Reduction, Rule, Site, Store, Switch, Tunnel,
@@ -57,15 +58,22 @@ fn remedy(error: &io::Error) -> &'static str {
 /// Reads and checks a configuration file and the private key it names.
 pub fn load(path: &Path) -> Result<Loaded, LoadError> {
     let text = read_file(path)?;
-    let known = |name: &str| nix::net::if_::if_nametoindex(name).is_ok();
-    check_here(&text, path, |key| Some(PrivateKey::load(key)), known)
+    let own = |key: &Path| Some(PrivateKey::load(key));
+    check_on(&Machine::this(), &text, path, own)
 }
 
 /// As [`load`], on another machine than the gateway's: without the private key,
-/// and without a look at the interfaces.
+/// and without a look at interfaces and memory.
 pub fn load_without_key(path: &Path) -> Result<Loaded, LoadError> {
     let text = read_file(path)?;
     check(&text, path, |_| None)
+}
+
+/// As [`load`], of a file that may be for another machine: without a look at
+/// interfaces and memory.
+pub fn load_for_any_machine(path: &Path) -> Result<Loaded, LoadError> {
+    let text = read_file(path)?;
+    check(&text, path, |key| Some(PrivateKey::load(key)))
 }
 
 /// The key file that a configuration names, as far as it can be read; also of
@@ -123,20 +131,21 @@ fn not_a_file(kind: FileType) -> io::Error {
 
 /// Checks a configuration's text as if it stood in the file `path`. `key_at`
 /// loads the private key, or says `None` to leave it out of the checks. The
-/// machine's interfaces are not looked at.
+/// machine itself is not looked at.
 pub fn check(
     text: &str,
     path: &Path,
     key_at: impl Fn(&Path) -> Option<Result<PrivateKey, KeyError>>,
 ) -> Result<Loaded, LoadError> {
-    check_here(text, path, key_at, |_| true)
+    check_on(&Machine::elsewhere(), text, path, key_at)
 }
 
-fn check_here(
+/// As [`check`], for this machine.
+pub(super) fn check_on(
+    machine: &Machine<impl Fn(&str) -> bool>,
     text: &str,
     path: &Path,
     key_at: impl Fn(&Path) -> Option<Result<PrivateKey, KeyError>>,
-    interface_known: impl Fn(&str) -> bool,
 ) -> Result<Loaded, LoadError> {
     let mut problems = Problems::new(path.display().to_string(), text);
     let written = written::read(text, &mut problems);
@@ -146,7 +155,7 @@ fn check_here(
     let own = own_key(&written, folder, key_at, &mut problems);
     let config = meaning(&written, folder);
     conflicts::find(&written, config.as_ref(), own, &mut problems);
-    unknown_interfaces(&written, interface_known, &mut problems);
+    machine.lacks(&written, &mut problems);
     match config {
         Some(config) if !problems.has_errors() => Ok(Loaded {
             config,
@@ -168,20 +177,6 @@ fn own_key(
         Err(error) => {
             problems.error(key.span.clone(), format!("site.key: {error}"));
             None
-        }
-    }
-}
-
-/// Only a warning: an interface may come up after the file is checked.
-fn unknown_interfaces(written: &Written, known: impl Fn(&str) -> bool, problems: &mut Problems) {
-    let named = written.intercept.interfaces.iter();
-    for interface in named.flat_map(|list| &list.value) {
-        if !known(&interface.value) {
-            let name = &interface.value;
-            let message =
-                format!("intercept.interfaces: this machine has no `{name}` at the moment");
-            let problem = problems.warning(interface.span.clone(), message);
-            problem.help("`ip -brief link` lists what there is");
         }
     }
 }
@@ -343,19 +338,6 @@ pub(super) fn rule(at: usize, written: &written::Rule) -> Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_interface_that_is_not_there_is_pointed_at() {
-        let text = include_str!("../../tests/config/good/everything.toml");
-        let path = Path::new("/etc/farhaul/a.toml");
-        let loaded = check_here(text, path, |_| None, |name| name == "lan0").unwrap();
-        let shown = loaded.warnings.to_string();
-        assert!(
-            shown.contains("this machine has no `lan0.12` at the moment"),
-            "{shown}"
-        );
-        assert!(!shown.contains("has no `lan0` "), "{shown}");
-    }
 
     #[test]
     fn a_file_that_is_no_text_is_told_apart_from_one_that_is_not_there() {

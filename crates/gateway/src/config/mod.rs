@@ -8,6 +8,7 @@ mod conflicts;
 pub mod defaults;
 pub mod diagnose;
 pub mod load;
+mod machine;
 pub mod meaning;
 mod not_yet;
 pub mod print;

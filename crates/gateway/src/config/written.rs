@@ -22,6 +22,9 @@ use super::units::{self, Fault};
 use super::{defaults, not_yet};
 use crate::keys::PublicKey;
 
+/// The addresses a process has on a 64-bit machine: 128 TiB.
+const STORE_MEMORY_BYTES_MAX: u64 = 1 << 47;
+
 /// A value that may be absent.
 pub type Maybe<T> = Option<At<T>>;
 /// A list that may be absent, each entry with its own place.
@@ -515,7 +518,12 @@ fn read_rule(mut reader: Reader<'_, '_>, problems: &mut Problems) -> Rule {
 }
 
 fn read_store(store: &mut Store, reader: &mut Reader<'_, '_>, problems: &mut Problems) {
-    store.memory = reader.text(problems, "memory", units::size);
+    store.memory = reader.text(problems, "memory", |text| match units::size(text)? {
+        size if size > STORE_MEMORY_BYTES_MAX => Err(Fault::new(format!(
+            "`{text}` is more memory than a process can have"
+        ))),
+        size => Ok(size),
+    });
     let inner = section("store.disk").and_then(|section| reader.table(problems, "disk", section));
     if let Some(mut inner) = inner {
         store.disk = true;
