@@ -56,6 +56,13 @@ struct Open {
     hash: xxhash3_128::Hasher,
 }
 
+/// A frame that is not held, and the segments it needs should it be sent again.
+struct Unheld {
+    start: u64,
+    end: u64,
+    segments: Vec<u64>,
+}
+
 /// One direction's encoder.
 pub struct Encoder {
     settings: Settings,
@@ -71,8 +78,8 @@ pub struct Encoder {
     /// The last match, if nothing came since.
     going_on: Option<Kept>,
     frames: VecDeque<Plain>,
-    /// End of every frame that is not held, and the segments it needs should it be sent again.
-    unheld: VecDeque<(u64, Vec<u64>)>,
+    /// Frames that are not held.
+    unheld: VecDeque<Unheld>,
     /// Memory of frames that were sent.
     rooms: Vec<Vec<u8>>,
     token_room: Vec<u8>,
@@ -165,8 +172,11 @@ impl Encoder {
         self.token_room = tokens;
         self.reach
             .handle_sent(open.place.position, self.log.end(), open.flow);
-        self.unheld
-            .push_back((self.log.end(), self.log.take_pinned()));
+        self.unheld.push_back(Unheld {
+            start: open.place.position,
+            end: self.log.end(),
+            segments: self.log.take_pinned(),
+        });
         let hash = open.hash.finish_128();
         let place = Some(open.place);
         self.frames.push_back(Plain {
@@ -195,9 +205,21 @@ impl Encoder {
     pub fn handle_held(&mut self, position: u64) {
         let position = position.min(self.log.end());
         self.reach.handle_held(position);
-        let held = self.unheld.partition_point(|(end, _)| *end <= position);
-        for (_, segments) in self.unheld.drain(..held) {
-            self.log.unpin(&segments);
+        let held = self.unheld.partition_point(|frame| frame.end <= position);
+        for frame in self.unheld.drain(..held) {
+            self.log.unpin(&frame.segments);
+        }
+    }
+
+    /// The other end has read the frames of these positions: any flow may refer to them, and they need not be sent again, whatever is
+    /// missing below.
+    pub fn handle_read(&mut self, position: u64, bytes: u64) {
+        let end = position.saturating_add(bytes).min(self.log.end());
+        self.reach.handle_read(position, end);
+        let first = self.unheld.partition_point(|frame| frame.start < position);
+        let read = self.unheld.iter_mut().skip(first);
+        for frame in read.take_while(|frame| frame.end <= end) {
+            self.log.unpin(&std::mem::take(&mut frame.segments));
         }
     }
 
@@ -485,6 +507,8 @@ impl Encoder {
         };
         open.tokens.push(Token { literals, known });
         open.run = 0;
+        self.reach
+            .note_origin(self.log.end() - bytes, bytes, source);
         self.expected = Some((source + bytes, hint));
         self.going_on = Some(kept);
         self.stats.matches += 1;

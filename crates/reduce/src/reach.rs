@@ -10,11 +10,25 @@ struct Sent {
     flow: u64,
 }
 
+/// A stretch that was sent by reference, and to what.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    start: u64,
+    bytes: u64,
+    source: u64,
+}
+
+/// So many references that are under way are remembered.
+const ORIGINS_MAX: usize = 16_384;
+/// So many references that refer to each other are followed.
+const ORIGIN_STEPS: usize = 8;
+
 /// The boundary between what is held and what is under way.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     held: u64,
     sent: VecDeque<Sent>,
+    origins: VecDeque<Origin>,
 }
 
 impl Reach {
@@ -37,6 +51,61 @@ impl Reach {
         while self.sent.front().is_some_and(|sent| sent.end <= self.held) {
             self.sent.pop_front();
         }
+        let is_held = |origin: &Origin| origin.start + origin.bytes <= self.held;
+        while self.origins.front().is_some_and(is_held) {
+            self.origins.pop_front();
+        }
+    }
+
+    /// The other end holds everything from `start` to `end`, whatever is missing below.
+    pub(crate) fn handle_read(&mut self, start: u64, end: u64) {
+        let mut nth = self.sent.partition_point(|sent| sent.end <= start);
+        while let Some(sent) = self.sent.get(nth).copied().filter(|sent| sent.start < end) {
+            self.sent.remove(nth);
+            let before = Sent { end: start, ..sent };
+            let behind = Sent { start: end, ..sent };
+            for rest in [before, behind]
+                .into_iter()
+                .filter(|rest| rest.start < rest.end)
+            {
+                self.sent.insert(nth, rest);
+                nth += 1;
+            }
+        }
+    }
+
+    /// `bytes` from `start` on were sent as a reference to `source`. So is the newest place of that content, and out of other flows' reach
+    /// while it is under way.
+    pub(crate) fn note_origin(&mut self, start: u64, bytes: u64, source: u64) {
+        if self.origins.len() >= ORIGINS_MAX {
+            self.origins.pop_front();
+        }
+        self.origins.push_back(Origin {
+            start,
+            bytes,
+            source,
+        });
+    }
+
+    /// Where `flow` may refer to for what is at `position`, which is out of its reach.
+    pub(crate) fn origin(&self, position: u64, flow: u64, end: u64) -> Option<u64> {
+        if self.is_only(flow) {
+            return None;
+        }
+        let mut at = position;
+        for _ in 0..ORIGIN_STEPS {
+            if self.end_from(at, flow, end) > at {
+                return (at != position).then_some(at);
+            }
+            let after = self.origins.partition_point(|origin| origin.start <= at);
+            let origin = self.origins.get(after.checked_sub(1)?)?;
+            let offset = at - origin.start;
+            if offset >= origin.bytes {
+                return None;
+            }
+            at = origin.source + offset;
+        }
+        None
     }
 
     /// Whether nothing of another flow is under way, as when there is one flow at a time.
@@ -95,6 +164,48 @@ mod tests {
         assert_eq!(reach.end_from(10, 1, 350), 350);
         assert_eq!(reach.end_from(10, 2, 350), 200);
         assert_eq!(reach.clip_back(210, 50, 1), 50);
+    }
+
+    #[test]
+    fn what_was_read_behind_a_gap_is_in_reach() {
+        let mut reach = Reach::default();
+        reach.handle_sent(0, 100, 1);
+        reach.handle_sent(100, 300, 2);
+        reach.handle_sent(300, 400, 1);
+        reach.handle_read(150, 200);
+        assert_eq!(reach.end_from(110, 3, 500), 100, "not read");
+        assert_eq!(reach.end_from(150, 3, 500), 200);
+        assert_eq!(reach.clip_back(190, 80, 3), 40);
+        reach.handle_read(100, 150);
+        reach.handle_read(200, 400);
+        assert_eq!(reach.end_from(100, 3, 500), 500);
+        assert_eq!(
+            reach.end_from(10, 3, 500),
+            0,
+            "the first is still under way"
+        );
+        reach.handle_held(100);
+        assert_eq!(reach.end_from(10, 3, 500), 500);
+    }
+
+    #[test]
+    fn a_reference_under_way_stands_for_what_it_refers_to() {
+        let mut reach = Reach::default();
+        reach.handle_held(1000);
+        reach.handle_sent(1000, 1500, 1);
+        reach.note_origin(1000, 500, 200);
+        reach.handle_sent(1500, 1600, 2);
+        reach.note_origin(1500, 100, 1300);
+        assert_eq!(reach.origin(1350, 3, 1600), Some(550));
+        assert_eq!(
+            reach.origin(1510, 3, 1600),
+            Some(510),
+            "of a reference to one"
+        );
+        assert_eq!(reach.origin(1350, 1, 1600), None, "its own");
+        assert_eq!(reach.origin(50, 3, 1600), None, "it is in reach");
+        reach.handle_held(1600);
+        assert!(reach.origins.is_empty());
     }
 
     #[test]

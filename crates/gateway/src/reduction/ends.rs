@@ -128,7 +128,8 @@ impl Outbound {
     pub fn settle(self) {
         if let Self::Records(mut writer) = self {
             writer.is_settled = true;
-            lock(&writer.reduction.sending).finish(writer.flow);
+            let mut sending = lock(&writer.reduction.sending);
+            sending.finish(&mut lock(&writer.reduction.store.encoder), writer.flow);
         }
     }
 }

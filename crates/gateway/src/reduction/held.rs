@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Stretches beyond a gap at most; more are a broken peer.
+/// Stretches beyond a gap at most.
 const AHEAD_MAX: usize = 65_536;
 
 /// The position below which nothing is missing.
@@ -40,8 +40,7 @@ impl Held {
     pub(super) fn add(&mut self, start: u64, bytes: u64) -> Result<bool, TooManyGaps> {
         let end = start.saturating_add(bytes);
         if start > self.next {
-            let known = self.ahead.entry(start).or_insert(end);
-            *known = end.max(*known);
+            self.add_ahead(start, end);
             return match self.ahead.len() > AHEAD_MAX {
                 true => Err(TooManyGaps),
                 false => Ok(false),
@@ -55,6 +54,19 @@ impl Held {
             self.next = self.next.max(first.remove());
         }
         Ok(self.next > before)
+    }
+
+    /// Adds a stretch beyond a gap, as one with those it touches.
+    fn add_ahead(&mut self, mut start: u64, mut end: u64) {
+        let touched = self.ahead.range(..=start).next_back();
+        if let Some((&before, &its_end)) = touched.filter(|(_, its_end)| **its_end >= start) {
+            (start, end) = (before, end.max(its_end));
+        }
+        while let Some((&next, &its_end)) = self.ahead.range(start..=end).next() {
+            end = end.max(its_end);
+            self.ahead.remove(&next);
+        }
+        self.ahead.insert(start, end);
     }
 }
 
@@ -82,6 +94,22 @@ mod tests {
         assert_eq!(held.position(), 210);
         held.raise(150);
         assert_eq!(held.position(), 210);
+    }
+
+    #[test]
+    fn what_touches_is_one_stretch() {
+        let mut held = Held::new(100);
+        for nth in [5, 1, 2, 4, 3, 3, 9] {
+            assert_eq!(held.add(100 + nth * 10, 10), Ok(false));
+        }
+        assert_eq!(held.ahead, BTreeMap::from([(110, 160), (190, 200)]));
+        assert_eq!(held.add(115, 80), Ok(false));
+        assert_eq!(held.ahead, BTreeMap::from([(110, 200)]));
+        for nth in 0..70_000 {
+            assert_eq!(held.add(200 + nth, 1), Ok(false), "records behind one gap");
+        }
+        assert_eq!(held.add(100, 10), Ok(true));
+        assert_eq!(held.position(), 70_200);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! | 1 | HAVE | memory 8, log 16, epoch 4, held 8 | decoder, first of all | how much it keeps, and of which log it holds everything below `held`; a log of zero is none. Epochs are new behind this one |
 //! | 2 | LOG | memory 8, log 16, epoch 4, start 8, key 8 | encoder | records of this epoch follow, their positions from `start` on, their frames hashed with `key` |
 //! | 3 | HELD | epoch 4, position 8 | decoder | every position below is held or was given up |
-//! | 4 | DONE | flow 8, records 8 | decoder | so many records of the flow were read; none of them will be asked for |
+//! | 4 | DONE | flow 8, records 8 | decoder | so many records of the flow were read; none of them will be asked for, and what they stand for is held |
 //! | 5 | MISSING | flow 8, record 8, why 1, position 8, bytes 8 | decoder | the record cannot be read: 0 these positions are not here, 1 its hash differs, 2 it is of another epoch |
 //! | 6 | AGAIN | flow 8, record 8, last 1, frame | encoder | what a missing record stands for, in frames that refer to nothing |
 //! | 7 | SKIP | epoch 4, position 8, bytes 8 | encoder | these positions may never come; nothing refers to them |

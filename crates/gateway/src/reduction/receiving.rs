@@ -6,6 +6,7 @@ use bytes::Bytes;
 use farhaul_reduce::{Decoded, FRAME_INPUT_BYTES_MAX, place_of};
 
 use super::halves::DecoderHalf;
+use super::held::TooManyGaps;
 use super::message::{Message, Why};
 use super::record::Record;
 use super::shelf::Shelf;
@@ -117,8 +118,7 @@ impl Receiving {
         }
         if decoded.is_ok() {
             // What was not read is forgotten by the encoder before it hears of more that is held.
-            let moved = half.held.add(position, length as u64);
-            self.is_held_news |= moved.map_err(|_| Broken)?;
+            self.hold(half, position, length as u64);
         }
         let (why, absent) = match decoded {
             Ok(Decoded::Released) => {
@@ -152,6 +152,15 @@ impl Receiving {
         };
         self.awaited.insert(flow, awaited);
         Ok(Read::Asked)
+    }
+
+    /// These positions need not be waited for any more.
+    fn hold(&mut self, half: &mut DecoderHalf, position: u64, bytes: u64) {
+        match half.held.add(position, bytes) {
+            Ok(moved) => self.is_held_news |= moved,
+            // Beginning anew costs less than counting them all.
+            Err(TooManyGaps) => self.forget(half),
+        }
     }
 
     /// What was asked for, once all of it is here.
@@ -218,8 +227,7 @@ impl Receiving {
                 position,
                 bytes,
             } if *epoch == half.epoch() => {
-                let moved = half.held.add(*position, *bytes);
-                self.is_held_news |= moved.map_err(|_| Broken)?;
+                self.hold(half, *position, *bytes);
             }
             _ => return Ok(false),
         }

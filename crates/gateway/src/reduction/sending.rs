@@ -1,8 +1,10 @@
 //! The encoder's side of one tunnel: what was sent and may be asked for again, and what the peer says about it.
 //!
 //! A record is kept until the peer has read it, so a record the peer cannot resolve is said once more in plain words, whatever
-//! the log has forgotten since. What is kept is bounded: a flow that has its share under way waits, and when all flows together
-//! have theirs, new bytes are neither remembered nor kept.
+//! the log has forgotten since. What is kept is bounded: a flow may have half of what the others leave under way, then it waits;
+//! flows that are not read leave the others their share. When all of it is taken, new bytes are neither remembered nor kept.
+//!
+//! What the peer has read any flow may refer to, whatever of other flows it has not: one that reads slowly is in nobody's way.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +16,7 @@ use super::message::{Message, Why};
 use super::record::{Draft, mark_of};
 use super::shelf::Offer;
 
-/// A flow whose peer does not read holds up what others may refer to for this long.
+/// A flow that the peer has read nothing of for so long is set aside: nobody waits for its records or refers to them.
 const STUCK_NS: u64 = 5_000_000_000;
 
 /// Answers that wait for a peer that asks and does not read; more are a broken peer.
@@ -39,6 +41,8 @@ struct Kept {
     position: u64,
     bytes: Bytes,
     is_asked: bool,
+    /// The peer was told not to wait for it.
+    is_skipped: bool,
 }
 
 /// One flow's records that the peer has not read.
@@ -47,17 +51,22 @@ struct Unread {
     kept: VecDeque<Kept>,
     kept_bytes: u64,
     is_over: bool,
+    /// The peer does not read it any more.
+    is_gone: bool,
+    /// Its records are set aside.
+    is_aside: bool,
+    /// The first record that was not read, and since when.
+    stuck: Option<(u64, u64)>,
 }
 
 pub(super) struct Sending {
     tunnel: u64,
     flows: BTreeMap<u64, Unread>,
-    /// By their position, the flows whose records are not held.
-    order: BTreeMap<u64, u64>,
+    /// Of flows that are read,
     kept_bytes: u64,
+    /// and of those that are set aside.
+    aside_bytes: u64,
     words: VecDeque<Word>,
-    /// The first position that is not held, and since when.
-    stuck: (u64, u64),
     /// Records the peer could not read.
     pub(super) missed: u64,
     /// What the peer has on disk.
@@ -69,19 +78,25 @@ impl Sending {
         Self {
             tunnel,
             flows: BTreeMap::new(),
-            order: BTreeMap::new(),
             kept_bytes: 0,
+            aside_bytes: 0,
             words: VecDeque::new(),
-            stuck: (0, 0),
             missed: 0,
             offer: Offer::default(),
         }
     }
 
-    /// Whether a flow has so much under way that it must wait until the peer has read some.
+    /// Whether a flow has so much under way that it must wait until the peer has read some: half of what is left.
     pub(super) fn must_wait(&self, half: &EncoderHalf, flow: u64) -> bool {
         let kept_bytes = self.flows.get(&flow).map_or(0, |flow| flow.kept_bytes);
-        kept_bytes > 0 && kept_bytes >= half.unheld_bytes_max() / 2
+        kept_bytes > 0 && kept_bytes >= self.room_bytes(half) / 2
+    }
+
+    /// How much more may be kept. Flows that are set aside have as much of their own, and count with what is beyond.
+    fn room_bytes(&self, half: &EncoderHalf) -> u64 {
+        let max = half.unheld_bytes_max();
+        let beyond = self.aside_bytes.saturating_sub(max);
+        max.saturating_sub(self.kept_bytes.saturating_add(beyond))
     }
 
     /// Segments on disk that a flow's next bytes may refer to and that are being read: [`EncoderHalf::is_reading`].
@@ -111,7 +126,7 @@ impl Sending {
         first: u64,
         batch: &Bytes,
     ) -> Option<Vec<Draft>> {
-        let has_room = self.kept_bytes < half.unheld_bytes_max();
+        let has_room = self.room_bytes(half) > 0;
         let epoch = half.epoch;
         let encoder = half.of(self.tunnel).filter(|_| has_room);
         let encoder = encoder.filter(|encoder| encoder.has_room())?;
@@ -132,47 +147,70 @@ impl Sending {
         let position = plain.place.map_or(0, |place| place.position);
         let unread = self.flows.entry(flow).or_default();
         unread.kept_bytes += bytes.len() as u64;
-        self.kept_bytes += bytes.len() as u64;
-        self.order.insert(position, flow);
+        match unread.is_aside {
+            true => self.aside_bytes += bytes.len() as u64,
+            false => self.kept_bytes += bytes.len() as u64,
+        }
         unread.kept.push_back(Kept {
             record,
             epoch,
             position,
             bytes,
             is_asked: false,
+            is_skipped: false,
         });
     }
 
+    /// So many bytes of a flow are not kept any more.
+    fn release(&mut self, is_aside: bool, bytes: u64) {
+        match is_aside {
+            true => self.aside_bytes -= bytes,
+            false => self.kept_bytes -= bytes,
+        }
+    }
+
     /// Nothing more comes from this flow, and both its directions have ended well.
-    pub(super) fn finish(&mut self, flow: u64) {
+    pub(super) fn finish(&mut self, half: &mut EncoderHalf, flow: u64) {
         let unread = self.flows.entry(flow).or_default();
         unread.is_over = true;
+        let is_gone = unread.is_gone;
         if unread.kept.is_empty() {
             self.flows.remove(&flow);
+        } else if is_gone {
+            self.abandon(half, flow);
         }
     }
 
     /// Whether no record is kept for a peer that may ask for it again.
     pub(super) fn is_all_read(&self) -> bool {
-        self.kept_bytes == 0
+        self.kept_bytes + self.aside_bytes == 0
     }
 
     /// The flow is cut: its records may never come.
     pub(super) fn abandon(&mut self, half: &mut EncoderHalf, flow: u64) {
-        self.set_aside(half, flow);
+        self.skip(half, flow);
         if let Some(unread) = self.flows.remove(&flow) {
-            self.kept_bytes -= unread.kept_bytes;
+            self.release(unread.is_aside, unread.kept_bytes);
+        }
+    }
+
+    /// The peer does not read the flow any more. Some of it may still be under way to it.
+    fn leave(&mut self, half: &mut EncoderHalf, flow: u64) {
+        let is_open = self.flows.get(&flow).is_some_and(|unread| !unread.is_over);
+        self.abandon(half, flow);
+        if is_open {
+            self.flows.entry(flow).or_default().is_gone = true;
         }
     }
 
     /// No other flow need wait for this one's records. They can still be said again.
-    fn set_aside(&mut self, half: &mut EncoderHalf, flow: u64) {
-        let kept = self.flows.get(&flow).into_iter();
-        for kept in kept.flat_map(|unread| &unread.kept) {
-            if self.order.get(&kept.position) != Some(&flow) || kept.epoch != half.epoch {
+    fn skip(&mut self, half: &mut EncoderHalf, flow: u64) {
+        let kept = self.flows.get_mut(&flow).into_iter();
+        for kept in kept.flat_map(|unread| &mut unread.kept) {
+            if kept.is_skipped || kept.epoch != half.epoch {
                 continue;
             }
-            self.order.remove(&kept.position);
+            kept.is_skipped = true;
             let bytes = kept.bytes.len() as u64;
             if let Some(encoder) = half.of(self.tunnel) {
                 encoder.forget(kept.position, bytes);
@@ -187,20 +225,39 @@ impl Sending {
 
     /// Looks after flows whose peer does not read. `is_heard` says that the peer could have told.
     pub(super) fn review(&mut self, half: &mut EncoderHalf, now_ns: u64, is_heard: bool) {
-        let Some((&first, &flow)) = self.order.first_key_value() else {
+        let end = half.of(self.tunnel).map_or(0, |encoder| encoder.position());
+        let mut late = Vec::new();
+        for (&flow, unread) in &mut self.flows {
+            let Some((first, last)) = unread.kept.front().zip(unread.kept.back()) else {
+                unread.stuck = None;
+                continue;
+            };
+            let same = unread
+                .stuck
+                .filter(|(record, _)| is_heard && *record == first.record);
+            let (_, since_ns) = *unread.stuck.insert(same.unwrap_or((first.record, now_ns)));
+            let is_newest = end <= last.position + last.bytes.len() as u64;
+            if now_ns.saturating_sub(since_ns) >= STUCK_NS && !is_newest {
+                late.push(flow);
+            }
+        }
+        for flow in late {
+            self.skip(half, flow);
+            self.set_aside(flow, true);
+        }
+    }
+
+    /// Counts a flow among those that are read or those that are not.
+    fn set_aside(&mut self, flow: u64, is_aside: bool) {
+        let Some(unread) = self.flows.get_mut(&flow) else {
             return;
         };
-        if self.stuck.0 != first || !is_heard {
-            self.stuck = (first, now_ns);
-        }
-        let last = self.flows.get(&flow).and_then(|unread| unread.kept.back());
-        let end = last.map_or(0, |kept| kept.position + kept.bytes.len() as u64);
-        let is_newest = half
-            .of(self.tunnel)
-            .is_none_or(|encoder| encoder.position() <= end);
-        let is_late = now_ns.saturating_sub(self.stuck.1) >= STUCK_NS;
-        if is_late && !is_newest {
-            self.set_aside(half, flow);
+        let was_aside = std::mem::replace(&mut unread.is_aside, is_aside);
+        let bytes = unread.kept_bytes;
+        self.release(was_aside, bytes);
+        match is_aside {
+            true => self.aside_bytes += bytes,
+            false => self.kept_bytes += bytes,
         }
     }
 
@@ -213,7 +270,6 @@ impl Sending {
                 epoch,
                 held,
             } => {
-                self.order.clear();
                 let offer = std::mem::take(&mut self.offer);
                 let answer = half.attach(self.tunnel, (log, epoch), held, memory_bytes, offer);
                 self.words.extend(answer.into_iter().map(Word::Message));
@@ -230,8 +286,8 @@ impl Sending {
                     encoder.handle_held(position);
                 }
             }
-            Message::Done { flow, records } => self.done(flow, records),
-            Message::Gone { flow } => self.abandon(half, flow),
+            Message::Done { flow, records } => self.done(half, flow, records),
+            Message::Gone { flow } => self.leave(half, flow),
             Message::Missing {
                 flow,
                 record,
@@ -244,20 +300,31 @@ impl Sending {
         }
     }
 
-    fn done(&mut self, flow: u64, records: u64) {
+    fn done(&mut self, half: &mut EncoderHalf, flow: u64, records: u64) {
         let Some(unread) = self.flows.get_mut(&flow) else {
             return;
         };
         let read = unread.kept.partition_point(|kept| kept.record < records);
-        for kept in unread.kept.drain(..read) {
-            unread.kept_bytes -= kept.bytes.len() as u64;
-            self.kept_bytes -= kept.bytes.len() as u64;
-            if self.order.get(&kept.position) == Some(&flow) {
-                self.order.remove(&kept.position);
-            }
-        }
-        if unread.is_over && unread.kept.is_empty() {
+        let read: Vec<Kept> = unread.kept.drain(..read).collect();
+        let bytes: u64 = read.iter().map(|kept| kept.bytes.len() as u64).sum();
+        unread.kept_bytes -= bytes;
+        let is_aside = unread.is_aside;
+        let is_over = unread.is_over && unread.kept.is_empty();
+        self.release(is_aside, bytes);
+        if is_over {
             self.flows.remove(&flow);
+        } else if bytes > 0 {
+            self.set_aside(flow, false);
+        }
+        let epoch = half.epoch;
+        let Some(encoder) = half.of(self.tunnel) else {
+            return;
+        };
+        for kept in read
+            .iter()
+            .filter(|kept| kept.epoch == epoch && !kept.is_asked)
+        {
+            encoder.handle_read(kept.position, kept.bytes.len() as u64);
         }
     }
 
@@ -314,7 +381,6 @@ impl Sending {
         begin: impl FnOnce(&mut EncoderHalf) -> Vec<Message>,
     ) {
         if half.of(self.tunnel).is_some() {
-            self.order.clear();
             self.words
                 .extend(begin(half).into_iter().map(Word::Message));
         }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests are not recognised as tests by the lint
 
+mod readers;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
@@ -436,44 +438,6 @@ fn a_flow_that_is_cut_leaves_no_gap_behind() {
     let input = noise(7, 300_000);
     world.send(2, &input);
     assert!(world.send(3, &input) < 2000);
-}
-
-/// A flow nobody reads must not keep what others sent from being held.
-#[test]
-fn a_flow_that_is_not_read_is_set_aside() {
-    let mut world = ready();
-    let stalled = noise(8, 200_000);
-    world.write(1, &stalled);
-    let input = noise(9, 300_000);
-    let only = |world: &mut World, id: u64| {
-        for part in input.chunks(100_000) {
-            world.write(id, part);
-        }
-        for _ in 0..10 {
-            world.arrive(id);
-            world.read(id);
-            world.speak();
-            world.hear(100);
-        }
-    };
-    only(&mut world, 2);
-    let before = world.record_bytes;
-    only(&mut world, 3);
-    assert!(world.record_bytes - before > 300_000, "not held yet");
-    for second in 0..7 {
-        world
-            .sending
-            .review(&mut world.encoder, second * 1_000_000_000, true);
-    }
-    world.speak();
-    world.hear(100);
-    world.speak();
-    world.hear(100);
-    let before = world.record_bytes;
-    only(&mut world, 4);
-    assert!(world.record_bytes - before < 2000);
-    world.settle();
-    assert_eq!(world.flows[&1].received, stalled);
 }
 
 /// Invariant 5: what may be asked for again is bounded, and so is what is pinned.

@@ -3,7 +3,7 @@
 use super::{Encoder, RESUME_AFTER, RESUME_BYTES, slice};
 use crate::extend::{common_prefix, common_suffix, run_back_of, run_of};
 use crate::index::WINDOW_BYTES;
-use crate::log::Found;
+use crate::log::{Found, NOWHERE};
 use crate::settings::EXTENT_PER_BYTES;
 
 /// A match the index found is worth a token from this length on, unless it goes on from another.
@@ -37,6 +37,8 @@ impl Encoder {
         offset: usize,
     ) -> Option<Match> {
         let (before, after) = input.split_at_checked(offset)?;
+        let origin = self.reach.origin(source, flow, self.log.end());
+        let (source, hint) = origin.map_or((source, hint), |origin| (origin, NOWHERE));
         if self.is_short(source, hint, before, after) {
             self.stats.false_finds += 1;
             return None;

@@ -195,6 +195,10 @@ impl EncoderHalf {
         peer_bytes: u64,
         mut offer: Offer,
     ) -> Vec<Message> {
+        // The word of an older tunnel may come later.
+        if self.owner.is_some_and(|owner| owner > tunnel) {
+            return Vec::new();
+        }
         let agreed_bytes = self.memory_bytes.min(peer_bytes);
         self.owner = Some(tunnel);
         let same = has == (self.log, self.epoch) && agreed_bytes == self.agreed_bytes;
