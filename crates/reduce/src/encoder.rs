@@ -255,6 +255,7 @@ impl Encoder {
 
     /// Nothing refers to these positions any more: the other end does not hold them, and will not.
     pub fn forget(&mut self, position: u64, bytes: u64) {
+        self.reach.forget(position, position.saturating_add(bytes));
         self.log.forget(position, bytes);
         self.expected = None;
     }

@@ -1,6 +1,6 @@
 //! What may be referred to: bytes the other end holds, and earlier bytes of the same flow, which arrive before the reference does.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A frame the other end has not said it holds.
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +18,7 @@ struct Origin {
     source: u64,
 }
 
-/// So many references that are under way are remembered.
+/// So many references that are under way are remembered, and as many that were never delivered.
 const ORIGINS_MAX: usize = 16_384;
 /// So many references that refer to each other are followed.
 const ORIGIN_STEPS: usize = 8;
@@ -29,6 +29,8 @@ pub(crate) struct Reach {
     held: u64,
     sent: VecDeque<Sent>,
     origins: VecDeque<Origin>,
+    /// Of what was forgotten, by start: bytes and source. The index may still name it.
+    undelivered: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Reach {
@@ -85,6 +87,41 @@ impl Reach {
             bytes,
             source,
         });
+    }
+
+    /// What is between these positions will never be delivered.
+    pub(crate) fn forget(&mut self, start: u64, end: u64) {
+        let first = self.origins.partition_point(|origin| origin.start < start);
+        let gone = self.origins.iter().skip(first);
+        for origin in gone.take_while(|origin| origin.start < end) {
+            let what = (origin.bytes, origin.source);
+            self.undelivered.insert(origin.start, what);
+            if self.undelivered.len() > ORIGINS_MAX {
+                self.undelivered.pop_first();
+            }
+        }
+    }
+
+    /// Where `flow` may refer to for what was at `position` before it was forgotten.
+    pub(crate) fn origin_of_undelivered(&self, position: u64, flow: u64, end: u64) -> Option<u64> {
+        let mut at = position;
+        for _ in 0..ORIGIN_STEPS {
+            let (start, (bytes, source)) = self.undelivered.range(..=at).next_back()?;
+            let offset = at - start;
+            if offset >= *bytes {
+                return None;
+            }
+            at = source + offset;
+            if self.end_from(at, flow, end) > at && !self.is_undelivered(at) {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    fn is_undelivered(&self, position: u64) -> bool {
+        let before = self.undelivered.range(..=position).next_back();
+        before.is_some_and(|(start, (bytes, _))| position - start < *bytes)
     }
 
     /// Where `flow` may refer to for what is at `position`, which is out of its reach.
@@ -206,6 +243,22 @@ mod tests {
         assert_eq!(reach.origin(50, 3, 1600), None, "it is in reach");
         reach.handle_held(1600);
         assert!(reach.origins.is_empty());
+    }
+
+    #[test]
+    fn what_was_never_delivered_stands_for_what_it_referred_to() {
+        let mut reach = Reach::default();
+        reach.handle_held(1000);
+        reach.handle_sent(1000, 1500, 1);
+        reach.note_origin(1000, 500, 200);
+        reach.handle_sent(1500, 1600, 1);
+        reach.note_origin(1500, 100, 1300);
+        reach.forget(1000, 1600);
+        reach.handle_held(1600);
+        assert_eq!(reach.origin_of_undelivered(1350, 2, 1700), Some(550));
+        assert_eq!(reach.origin_of_undelivered(1510, 2, 1700), Some(510));
+        assert_eq!(reach.origin_of_undelivered(1650, 2, 1700), None);
+        assert_eq!(reach.origin_of_undelivered(900, 2, 1700), None);
     }
 
     #[test]

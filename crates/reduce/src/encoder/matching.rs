@@ -37,7 +37,7 @@ impl Encoder {
         offset: usize,
     ) -> Option<Match> {
         let (before, after) = input.split_at_checked(offset)?;
-        let origin = self.reach.origin(source, flow, self.log.end());
+        let origin = self.origin(flow, source, hint);
         let (source, hint) = origin.map_or((source, hint), |origin| (origin, NOWHERE));
         if self.is_short(source, hint, before, after) {
             self.stats.false_finds += 1;
@@ -53,6 +53,15 @@ impl Encoder {
             by_index: true,
             ..found
         })
+    }
+
+    /// The place that what is at `source` refers to, where a flow may not refer to that itself, or it is not there any more.
+    fn origin(&self, flow: u64, source: u64, hint: usize) -> Option<u64> {
+        let end = self.log.end();
+        match self.log.around(source, hint) {
+            Some(_) => self.reach.origin(source, flow, end),
+            None => self.reach.origin_of_undelivered(source, flow, end),
+        }
     }
 
     /// Whether it is clear without much ado that what is at `source` agrees too little: every second place the index names does.

@@ -119,6 +119,27 @@ fn many_flows_of_the_same_known_content_cost_little() {
     assert!((10..22).all(|id| world.flows[&id].received == known));
 }
 
+/// Flows that were cut had the newest places of known content, and those are no more.
+#[test]
+fn known_content_is_still_known_after_flows_with_it_were_cut() {
+    let mut world = ready();
+    let known: Vec<u8> = noise(8, 500_000)
+        .iter()
+        .flat_map(|byte| format!("{byte:02x}").into_bytes())
+        .collect();
+    world.send(1, &known);
+    // In another order: each piece is looked for anew.
+    let pieces: Vec<&[u8]> = known.chunks(700).rev().collect();
+    for part in pieces.chunks(20) {
+        (10..13).for_each(|id| world.write(id, &part.concat()));
+    }
+    (10..13).for_each(|id| world.cut(id));
+    world.settle();
+    let again = world.send(20, &pieces.concat());
+    assert!(again < 4000, "{again}");
+    assert_eq!(world.sending.missed, 0);
+}
+
 #[test]
 fn what_ends_after_the_peer_has_left_is_not_kept() {
     let mut world = ready();
