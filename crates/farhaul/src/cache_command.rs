@@ -223,9 +223,10 @@ fn disk_rows(disk: &DiskStatus, warmed_bytes: u64) -> [(&'static str, String); 2
     let trouble = (
         "trouble",
         format!(
-            "{} blocks damaged, {} operations failed{}",
+            "{} blocks damaged, {} operations failed, {} files unusable{}",
             disk.bad_blocks,
             disk.failed,
+            disk.unusable_files,
             problem.unwrap_or_default()
         ),
     );
@@ -243,7 +244,7 @@ impl Verify {
         }
         match stores
             .iter()
-            .all(|store| store.bad_blocks + store.unreadable_files == 0)
+            .all(|store| store.bad_blocks == 0 && store.unreadable.is_empty())
         {
             true => Ok(()),
             false => Err(Failure::Verdict(1)),
@@ -270,7 +271,11 @@ fn verified_document(stores: &[Verified]) -> Value {
             "segments": store.segments,
             "bytes": store.bytes,
             "bad_blocks": store.bad_blocks,
-            "unreadable_files": store.unreadable_files,
+            "unreadable_files": store.unreadable.len(),
+            "unreadable": store.unreadable.iter().map(|file| json!({
+                "path": file.path,
+                "why": file.why,
+            })).collect::<Vec<_>>(),
         })
     });
     json!({ "stores": stores.collect::<Vec<_>>() })
@@ -287,8 +292,11 @@ fn verified_page(stores: &[Verified]) -> String {
             bytes(store.bytes),
             store.segments,
             store.bad_blocks,
-            store.unreadable_files
+            store.unreadable.len()
         );
+        for file in &store.unreadable {
+            let _ = writeln!(text, "  {}: {}", file.path.display(), clean(&file.why));
+        }
     }
     if text.is_empty() {
         text.push_str("nothing is on disk\n");

@@ -293,6 +293,18 @@ fn what_is_on_disk_is_verified_without_a_gateway() {
     let json: serde_json::Value =
         serde_json::from_str(&out(&run(&format!("{verify} --json")))).unwrap();
     assert_eq!(json["stores"][0]["segments"], 0);
+    // A pipe is named, and nobody waits for somebody who would write to it.
+    let pipe = folder.join("peer/sent/store");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, pipe, kind, mode, 0).unwrap();
+    let damaged = run(&verify);
+    assert_eq!(damaged.status.code(), Some(1));
+    let page = String::from_utf8_lossy(&damaged.stdout).into_owned();
+    assert!(page.contains("1 files unreadable\n"), "{page}");
+    assert!(
+        page.contains("peer/sent: `store`: a pipe, no regular file\n"),
+        "{page}"
+    );
     std::fs::remove_dir_all(&folder).unwrap();
     assert!(failed(&run(&verify)).contains("fh-verify"));
 }

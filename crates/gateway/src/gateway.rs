@@ -535,7 +535,7 @@ impl Gateway {
             tick.tick().await;
             lock(&self.pending).expire(Instant::now());
             for peer in self.peers() {
-                if let Some(trouble) = peer.store().take_trouble() {
+                for trouble in peer.store().take_troubles() {
                     self.events.emit(Event::Trouble {
                         part: "store".to_owned(),
                         what: format!("peer {}: {trouble}", peer.config().name),

@@ -41,6 +41,7 @@ pub mod peer;
 pub mod quic;
 mod reason;
 pub mod reduction;
+mod regular;
 mod relay;
 pub mod reload;
 pub mod rules;

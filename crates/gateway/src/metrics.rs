@@ -433,7 +433,7 @@ fn repair_families() -> [PeerFamily; 5] {
 }
 
 /// What reduction does for each peer.
-fn reduction_families() -> [PeerFamily; 8] {
+fn reduction_families() -> [PeerFamily; 9] {
     [
         (
             counter(
@@ -483,6 +483,13 @@ fn reduction_families() -> [PeerFamily; 8] {
                 "Blocks on disk that were not as they were written, and not used.",
             ),
             |p| disk_of(p).map(|disk| disk.bad_blocks as f64),
+        ),
+        (
+            counter(
+                "farhaul_peer_reduction_disk_unusable_files_total",
+                "Files of the store that could not be used: cut short, unreadable, or no files.",
+            ),
+            |p| disk_of(p).map(|disk| disk.unusable_files as f64),
         ),
         (
             counter(

@@ -302,6 +302,7 @@ fn reduction_status(figures: Figures) -> ReductionStatus {
             loaded_segments: disk.loaded,
             evicted_segments: disk.evicted,
             bad_blocks: disk.bad_blocks,
+            unusable_files: disk.unusable_files,
             failed: disk.failed,
             problem: disk.problem,
         }),

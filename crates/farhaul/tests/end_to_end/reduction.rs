@@ -208,6 +208,58 @@ fn invariant_2_gateways_with_a_disk_are_warm_again_after_they_were_killed_in_mid
 }
 
 #[test]
+fn what_is_wrong_with_the_files_of_a_disk_is_told_and_the_rest_is_used() {
+    let mut world = World::with("diskpipe", &on_disk("disk-a"), &on_disk("disk-b"));
+    let _files = files(&world, 5000);
+    let _echo = Service::start(&world.lab.server().unwrap(), 5003, echo);
+    fetch(&world, 5000);
+    until("the file to be on both disks", || {
+        let used = Side::BOTH.map(|side| reduction_figure(&world, side, "/disk/used_bytes"));
+        used.iter().all(|&bytes| bytes >= FILE_BYTES as u64)
+    });
+    world
+        .lab
+        .gateway_stop(Side::B, Duration::from_secs(20))
+        .unwrap();
+    let disk = world
+        .lab
+        .gateway_config_path(Side::B)
+        .with_file_name("disk-b");
+    let peer = std::fs::read_dir(&disk).unwrap().next().unwrap().unwrap();
+    let sent = peer.path().join("sent/segments-00000000");
+    let cut = std::fs::File::options().write(true).open(sent).unwrap();
+    cut.set_len(1 << 20).unwrap();
+    let pipe = peer.path().join("received/segments-00000000");
+    let _ = std::fs::remove_file(&pipe);
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    start_again(&mut world, &[Side::B], 5003);
+    until("the store to be open", || {
+        reduction_figure(&world, Side::B, "/disk/unusable_files") == 2
+    });
+    let stats = world.told(Side::B, "cache stats");
+    assert!(
+        stats.contains("2 files unusable; last: cannot use "),
+        "{stats}"
+    );
+    until("the log to say so", || {
+        let log = world.lab.gateway_log_tail(Side::B);
+        log.contains("segments-00000000: a pipe, no regular file: the store does without it")
+            && log.contains("segments-00000000: cut short, 1048576 of 16793600 bytes are left")
+    });
+    fetch(&world, 5000);
+    until("the file to be on disk again", || {
+        reduction_figure(&world, Side::B, "/disk/used_bytes") >= FILE_BYTES as u64
+    });
+    let stopping = Instant::now();
+    world
+        .lab
+        .gateway_stop(Side::B, Duration::from_secs(20))
+        .unwrap();
+    println!("stopped within {:?}", stopping.elapsed());
+}
+
+#[test]
 fn a_file_that_was_sent_before_anybody_asked_for_it_costs_little() {
     let world = World::with("warm", ON, ON);
     let _files = files(&world, 5000);

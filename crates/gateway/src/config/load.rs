@@ -1,10 +1,9 @@
 //! From what was written to what it means: defaults, paths, and everything
 //! that can only be judged by looking at several values together.
 
-use std::fs::{FileType, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read};
 use std::net::{Ipv6Addr, SocketAddr};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
@@ -18,6 +17,7 @@ use super::reader::At;
 use super::written::{self, Maybe, MaybeList, Written};
 use super::{conflicts, defaults};
 use crate::keys::{KeyError, PrivateKey, PublicKey};
+use crate::regular;
 
 /// A configuration is text a person wrote; whatever is larger is something else.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -91,16 +91,7 @@ pub fn read_file(path: &Path) -> Result<String, LoadError> {
         path: path.to_owned(),
         source,
     };
-    // Opening a FIFO would wait for its writer.
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(path)
-        .map_err(unreadable)?;
-    let kind = file.metadata().map_err(unreadable)?.file_type();
-    if !kind.is_file() {
-        return Err(unreadable(not_a_file(kind)));
-    }
+    let file = regular::open(path, OpenOptions::new().read(true)).map_err(unreadable)?;
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut bytes)
@@ -117,16 +108,6 @@ fn not_text(error: &FromUtf8Error) -> io::Error {
     let before = error.as_bytes().iter().take(good);
     let line = 1 + before.filter(|byte| **byte == b'\n').count();
     io::Error::other(format!("not UTF-8 at line {line}"))
-}
-
-fn not_a_file(kind: FileType) -> io::Error {
-    let what = match kind {
-        kind if kind.is_dir() => "a folder",
-        kind if kind.is_fifo() => "a pipe",
-        kind if kind.is_socket() => "a socket",
-        _ => "a device",
-    };
-    io::Error::other(format!("{what}, no regular file"))
 }
 
 /// Checks a configuration's text as if it stood in the file `path`. `key_at`

@@ -47,7 +47,7 @@ use self::keeper::Order;
 use self::receiving::Receiving;
 pub(crate) use self::record::{CopyPlace, SegmentHash};
 use self::sending::Sending;
-use self::shelf::Half;
+use self::shelf::{Half, SharedCatalog};
 
 /// A disk that has not told what is on it by then is done without.
 const OPENED_WITHIN: Duration = Duration::from_secs(30);
@@ -74,8 +74,8 @@ pub struct Store {
     opened: watch::Sender<bool>,
     /// Why there is no disk, if there should be one.
     problem: Mutex<Option<String>>,
-    /// The last problem that [`Store::take_trouble`] told.
-    told: Mutex<Option<String>>,
+    /// The last problems that [`Store::take_troubles`] told.
+    told: Mutex<[Option<String>; 3]>,
     /// Woken when something was read from disk.
     news: Notify,
     /// Changes when a segment was read back, or could not be.
@@ -141,6 +141,8 @@ pub struct DiskFigures {
     pub evicted: u64,
     /// Blocks that were not as they were written.
     pub bad_blocks: u64,
+    /// Files that were there and could not be used.
+    pub unusable_files: u64,
     /// Reads and writes that failed, and times there was no room to reserve.
     pub failed: u64,
     /// What went wrong last.
@@ -156,6 +158,7 @@ impl DiskFigures {
         self.loaded += counts.loaded;
         self.evicted += counts.evicted;
         self.bad_blocks += counts.bad_blocks;
+        self.unusable_files += counts.unusable_files;
         self.failed += counts.failed + counts.full;
         self.problem = counts.problem.or(self.problem.take());
     }
@@ -254,24 +257,36 @@ impl Store {
     /// What is on disk; `None` if none was asked for.
     fn disk_figures(&self) -> Option<DiskFigures> {
         self.orders.as_ref()?;
+        let problem = lock(&self.problem).clone();
         let mut figures = DiskFigures {
-            problem: lock(&self.problem).clone(),
+            failed: u64::from(problem.is_some()),
+            problem,
             ..DiskFigures::default()
         };
-        let sent = lock(&self.encoder).catalog().cloned();
-        let received = lock(&self.decoder).catalog().cloned();
-        for catalog in [sent, received].into_iter().flatten() {
+        for catalog in self.catalogs().into_iter().flatten() {
             figures.add(&lock(&catalog));
         }
         Some(figures)
     }
 
-    /// What went wrong with the disk, once each.
-    pub fn take_trouble(&self) -> Option<String> {
-        let problem = self.disk_figures()?.problem?;
+    /// What went wrong with the disk, once each: as a whole, and in each direction.
+    pub fn take_troubles(&self) -> Vec<String> {
+        let whole = lock(&self.problem).clone();
+        let [sent, received] = self.catalogs();
+        let of = |catalog: Option<SharedCatalog>| lock(&*catalog?).counts().problem;
         let mut told = lock(&self.told);
-        let is_new = told.as_ref() != Some(&problem);
-        is_new.then(|| told.insert(problem).clone())
+        let problems = told.iter_mut().zip([whole, of(sent), of(received)]);
+        let news = problems.filter_map(|(told, problem)| {
+            let is_new = problem.is_some() && *told != problem;
+            is_new.then(|| told.clone_from(&problem)).and(problem)
+        });
+        news.collect()
+    }
+
+    fn catalogs(&self) -> [Option<SharedCatalog>; 2] {
+        let sent = lock(&self.encoder).catalog().cloned();
+        let received = lock(&self.decoder).catalog().cloned();
+        [sent, received]
     }
 
     /// What it did and takes.

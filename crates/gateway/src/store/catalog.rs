@@ -64,6 +64,8 @@ pub struct Counts {
     pub evicted: u64,
     /// Blocks that were not as they were written.
     pub bad_blocks: u64,
+    /// Files that were there and could not be used.
+    pub unusable_files: u64,
     /// Times everything was dropped because it was another store's, machine's or version's.
     pub foreign: u64,
     /// Times the file system refused to reserve room.

@@ -19,6 +19,9 @@ pub(super) const FOOTERS_BYTES: usize = FILE_SLOTS as usize * 2 * FOOTER_BYTES;
 /// Bytes of one file.
 pub(super) const FILE_BYTES: u64 = FOOTERS_AT + FOOTERS_BYTES as u64;
 
+/// Of the files that cannot be used so many are named; the rest is counted.
+const NAMED_MAX: u64 = 4;
+
 /// How a store is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
@@ -43,6 +46,8 @@ pub struct Embedded<F> {
     files_max: u32,
     /// Files that are there in full.
     there: BTreeSet<u32>,
+    /// Numbers that something else has, which is no file.
+    barred: BTreeSet<u32>,
     free: Vec<u32>,
     /// Of each slot the version of its newest footer that is durable.
     versions: BTreeMap<u32, u32>,
@@ -92,6 +97,7 @@ impl<F: Files> Embedded<F> {
             catalog: Arc::default(),
             files_max,
             there: BTreeSet::new(),
+            barred: BTreeSet::new(),
             free: Vec::new(),
             versions: BTreeMap::new(),
             pending: BTreeMap::new(),
@@ -128,7 +134,9 @@ impl<F: Files> Embedded<F> {
             .numbers()
             .map_err(|e| self.failed("cannot list", e))?;
         lock(&self.catalog).counts.foreign += u64::from(label.is_some() || !numbers.is_empty());
-        for file in numbers {
+        // What is no file is told of later.
+        let is_file = |file: &u32| self.files.length(*file).is_ok();
+        for file in numbers.into_iter().filter(is_file) {
             self.files
                 .remove(file)
                 .map_err(|e| self.failed("cannot empty", e))?;
@@ -147,11 +155,16 @@ impl<F: Files> Embedded<F> {
             .map_err(|e| self.failed("cannot list", e))?;
         let mut footers = vec![0; FOOTERS_BYTES];
         for file in numbers {
-            let is_ours = file < u32::MAX / FILE_SLOTS;
-            if is_ours && self.files.read(file, FOOTERS_AT, &mut footers).is_ok() {
-                self.there.insert(file);
-                self.recover_file(file, &footers);
-            } else if file >= self.files_max {
+            let is_removable = match read_footers(&self.files, file, &mut footers) {
+                Ok(true) => {
+                    self.there.insert(file);
+                    self.recover_file(file, &footers);
+                    continue;
+                }
+                Ok(false) => true,
+                Err(error) => self.do_without(file, &error),
+            };
+            if file >= self.files_max && is_removable {
                 self.files
                     .remove(file)
                     .map_err(|e| self.failed("cannot shrink", e))?;
@@ -159,6 +172,35 @@ impl<F: Files> Embedded<F> {
             // Any other that was not made to its end is made again when it is needed.
         }
         Ok(())
+    }
+
+    /// Counts what cannot be used and says why; whether it is a file at all.
+    fn do_without(&mut self, file: u32, error: &std::io::Error) -> bool {
+        let length = self.files.length(file);
+        let consequence = match length {
+            Ok(bytes) if bytes < FILE_BYTES => {
+                // Told once. If it stays, it is made again when it is needed.
+                let _ = self.files.remove(file);
+                "what it held is forgotten"
+            }
+            Ok(_) => "what it holds is not used",
+            Err(_) => "the store does without it; remove it",
+        };
+        if length.is_err() && file < self.files_max {
+            self.barred.insert(file);
+        }
+        let error = StoreError::Disk {
+            what: "cannot use",
+            path: self.files.path_of(file),
+            error: std::io::Error::other(format!("{error}: {consequence}")),
+        };
+        let counts = &mut lock(&self.catalog).counts;
+        counts.unusable_files += 1;
+        if counts.unusable_files <= NAMED_MAX {
+            let before = counts.problem.take().map(|before| before + "; ");
+            counts.problem = Some(before.unwrap_or_default() + &error.to_string());
+        }
+        length.is_ok()
     }
 
     fn recover_file(&mut self, file: u32, footers: &[u8]) {
@@ -238,7 +280,7 @@ impl<F: Files> Embedded<F> {
 
     /// A slot for a segment of `log`, if need be that of another segment.
     fn slot(&mut self, log: u128) -> Result<u32, StoreError> {
-        if self.free.is_empty() && self.there.len() < self.files_max as usize {
+        if self.free.is_empty() && self.there.len() + self.barred.len() < self.files_max as usize {
             self.grow();
         }
         if let Some(slot) = self.free.pop() {
@@ -254,7 +296,8 @@ impl<F: Files> Embedded<F> {
 
     /// Makes one file more, if the disk has room for it.
     fn grow(&mut self) {
-        let Some(file) = (0..self.files_max).find(|file| !self.there.contains(file)) else {
+        let is_taken = |file: &u32| self.there.contains(file) || self.barred.contains(file);
+        let Some(file) = (0..self.files_max).find(|file| !is_taken(file)) else {
             return;
         };
         if let Err(error) = self.files.create(file, FILE_BYTES) {
@@ -361,6 +404,24 @@ impl<F: Files> Embedded<F> {
         let (file, start) = place_of(entry.slot);
         let read = |at: usize, into: &mut [u8]| self.files.read(file, start + at as u64, into);
         found(&entry.footer, entry.older.as_deref(), read, into)
+    }
+}
+
+/// Reads the footers of a file; false if it was not made to its end. An error says why it cannot be used.
+pub(super) fn read_footers(
+    files: &impl Files,
+    file: u32,
+    footers: &mut [u8],
+) -> std::io::Result<bool> {
+    if file >= u32::MAX / FILE_SLOTS {
+        return Err(std::io::Error::other("no store has so many files"));
+    }
+    match files.length(file)? {
+        0 => Ok(false),
+        bytes if bytes < FILE_BYTES => Err(std::io::Error::other(format!(
+            "cut short, {bytes} of {FILE_BYTES} bytes are left"
+        ))),
+        _ => files.read(file, FOOTERS_AT, footers).map(|()| true),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The files of a store, and what is done with them. Tests do it with files that fail and forget.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,11 +10,14 @@ use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 
 use super::StoreError;
+use crate::regular;
 
 /// Files of segments by their numbers, and one small file that is always written whole.
 pub trait Files: Clone + Send + 'static {
     /// Numbers of the files of segments.
     fn numbers(&self) -> io::Result<Vec<u32>>;
+    /// How long a file is; an error if it is none that can be read.
+    fn length(&self, file: u32) -> io::Result<u64>;
     /// Makes a file of this length, its room on disk reserved. One that is there keeps what it holds.
     fn create(&self, file: u32, bytes: u64) -> io::Result<()>;
     /// Removes a file.
@@ -31,6 +34,10 @@ pub trait Files: Clone + Send + 'static {
     fn set_label(&self, bytes: &[u8]) -> io::Result<()>;
     /// Where all this is, for messages.
     fn path(&self) -> &Path;
+    /// Where a file is, for messages.
+    fn path_of(&self, file: u32) -> PathBuf {
+        self.path().join(name_of(file))
+    }
 }
 
 const LABEL: &str = "store";
@@ -48,6 +55,11 @@ fn name_of(file: u32) -> String {
 fn number_of(name: &str) -> Option<u32> {
     let number = name.strip_prefix(PREFIX)?.parse().ok()?;
     (name == name_of(number)).then_some(number)
+}
+
+/// The message of a file that goes by its folder's name otherwise.
+fn named(name: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("`{name}`: {error}"))
 }
 
 /// A folder of the file system.
@@ -71,9 +83,8 @@ impl Folder {
         let place = path.join(LOCK);
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
-        let lock = options
-            .open(&place)
-            .map_err(failed("cannot open", &place))?;
+        let lock = regular::open(&place, &mut options);
+        let lock = lock.map_err(failed("cannot open", &place))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => (),
             Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse(path.to_owned())),
@@ -93,14 +104,10 @@ impl Folder {
         }
     }
 
-    fn file(&self, file: u32) -> PathBuf {
-        self.path.join(name_of(file))
-    }
-
     fn open_file(&self, file: u32, is_written: bool) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(is_written);
-        options.open(self.file(file))
+        regular::open(&self.path_of(file), &mut options)
     }
 
     fn sync_folder(&self) -> io::Result<()> {
@@ -119,10 +126,16 @@ impl Files for Folder {
         Ok(numbers)
     }
 
+    fn length(&self, file: u32) -> io::Result<u64> {
+        let facts = fs::metadata(self.path_of(file))?;
+        regular::check(&facts)?;
+        Ok(facts.len())
+    }
+
     fn create(&self, file: u32, bytes: u64) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
-        let made = options.open(self.file(file))?;
+        let made = regular::open(&self.path_of(file), &mut options)?;
         match fallocate(&made, FallocateFlags::empty(), 0, bytes) {
             // Not every file system can reserve.
             Err(Errno::OPNOTSUPP) => made.set_len(bytes)?,
@@ -133,7 +146,7 @@ impl Files for Folder {
     }
 
     fn remove(&self, file: u32) -> io::Result<()> {
-        match fs::remove_file(self.file(file)) {
+        match fs::remove_file(self.path_of(file)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => self.sync_folder(),
         }
@@ -152,21 +165,26 @@ impl Files for Folder {
     }
 
     fn label(&self) -> io::Result<Option<Vec<u8>>> {
-        let path = self.path.join(LABEL);
-        match fs::metadata(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let opened = regular::open(&self.path.join(LABEL), OpenOptions::new().read(true));
+        let file = match opened {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|error| named(LABEL, &error))?,
+        };
+        let mut bytes = Vec::new();
+        file.take(LABEL_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > LABEL_BYTES_MAX {
             // Not ours; it will be replaced.
-            Ok(facts) if facts.len() > LABEL_BYTES_MAX => Ok(Some(Vec::new())),
-            Ok(_) => fs::read(&path).map(Some),
+            bytes.clear();
         }
+        Ok(Some(bytes))
     }
 
     fn set_label(&self, bytes: &[u8]) -> io::Result<()> {
         let new = self.path.join(LABEL_NEW);
         let mut options = OpenOptions::new();
         options.create(true).truncate(true).write(true).mode(0o600);
-        let mut file = options.open(&new)?;
+        let mut file =
+            regular::open(&new, &mut options).map_err(|error| named(LABEL_NEW, &error))?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&new, self.path.join(LABEL))?;

@@ -63,7 +63,7 @@ pub use self::catalog::{Catalog, Counts, Key, Listed};
 pub use self::embedded::{Embedded, Options};
 pub use self::files::{Files, Folder};
 pub(crate) use self::identity::place;
-pub use self::verify::{Verified, verify};
+pub use self::verify::{Unreadable, Verified, verify};
 
 /// Waits for a disk.
 pub type Syncing = Box<dyn FnOnce() -> io::Result<()> + Send>;

@@ -4,10 +4,21 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::embedded::{FILE_SLOTS, FOOTERS_AT, FOOTERS_BYTES, found, newest, place_of};
+use super::embedded::{
+    FILE_SLOTS, FOOTERS_AT, FOOTERS_BYTES, found, newest, place_of, read_footers,
+};
 use super::files::{Files, Folder};
 use super::footer::Footer;
 use super::identity::Label;
+
+/// A file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Which.
+    pub path: PathBuf,
+    /// What the system says, or what is there instead.
+    pub why: String,
+}
 
 /// What was found in one store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,8 +31,8 @@ pub struct Verified {
     pub bytes: u64,
     /// Blocks that are not.
     pub bad_blocks: u64,
-    /// Files whose footers cannot be read.
-    pub unreadable_files: u64,
+    /// Files that cannot be used, and why.
+    pub unreadable: Vec<Unreadable>,
 }
 
 /// Verifies every store below the folder of a configuration.
@@ -46,15 +57,27 @@ pub(super) fn verify_files(files: &impl Files) -> io::Result<Verified> {
         path: files.path().to_owned(),
         ..Verified::default()
     };
-    let label = files.label()?.as_deref().and_then(Label::read);
+    let label = match files.label() {
+        Ok(label) => label.as_deref().and_then(Label::read),
+        Err(error) => {
+            verified.note(files.path().to_owned(), &error);
+            None
+        }
+    };
     let Some(label) = label else {
         return Ok(verified);
     };
     let mut footers = vec![0; FOOTERS_BYTES];
     for file in files.numbers()? {
-        if file >= u32::MAX / FILE_SLOTS || files.read(file, FOOTERS_AT, &mut footers).is_err() {
-            verified.unreadable_files += 1;
-            continue;
+        let is_whole = read_footers(files, file, &mut footers);
+        match is_whole {
+            Ok(true) => (),
+            // It is being made.
+            Ok(false) => continue,
+            Err(error) => {
+                verified.note(files.path_of(file), &error);
+                continue;
+            }
         }
         for nth in 0..FILE_SLOTS {
             if let Some((footer, older)) = newest(&footers, nth as usize, label.store) {
@@ -69,6 +92,13 @@ pub(super) fn verify_files(files: &impl Files) -> io::Result<Verified> {
         }
     }
     Ok(verified)
+}
+
+impl Verified {
+    fn note(&mut self, path: PathBuf, error: &io::Error) {
+        let why = error.to_string();
+        self.unreadable.push(Unreadable { path, why });
+    }
 }
 
 fn verify_slot(

@@ -155,6 +155,12 @@ impl Files for Paper {
     fn numbers(&self) -> io::Result<Vec<u32>> {
         Ok(self.0.lock().unwrap().now.files.iter().copied().collect())
     }
+    fn length(&self, file: u32) -> io::Result<u64> {
+        match self.0.lock().unwrap().now.files.contains(&file) {
+            true => Ok(FILE_BYTES),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
     fn create(&self, file: u32, bytes: u64) -> io::Result<()> {
         assert_eq!(bytes, FILE_BYTES);
         if self.0.lock().unwrap().is_full {

@@ -1,0 +1,41 @@
+//! Opens files that must be regular ones. What else stands in their place is named, and nobody waits for it: a pipe has no end until
+//! somebody writes to it, a device may have none at all.
+
+use std::fs::{File, FileType, Metadata, OpenOptions, metadata};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Opens a regular file, or makes it where `options` say so.
+pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // Looked at first: to open a device may do something.
+    if let Ok(facts) = metadata(path) {
+        check(&facts)?;
+    }
+    // And again, should it have changed meanwhile.
+    let file = options
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)?;
+    check(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Refuses what is no regular file.
+pub(crate) fn check(facts: &Metadata) -> io::Result<()> {
+    match facts.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!(
+            "{}, no regular file",
+            name_of(facts.file_type())
+        ))),
+    }
+}
+
+fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    }
+}

@@ -1,0 +1,176 @@
+//! The store in a folder of the file system where somebody has put something else, or cut something off.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use super::*;
+
+/// A folder that is gone when the test is over.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let folder = format!("farhaul-store-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(folder);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("peer/sent")).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join("peer/sent").join(name)
+    }
+
+    fn pipe(&self, name: &str) {
+        let _ = fs::remove_file(self.file(name));
+        mknodat(CWD, self.file(name), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    }
+
+    fn open(&self, files: u64) -> Result<Embedded<Folder>, StoreError> {
+        Embedded::open(Folder::open(&self.file(""))?, options(files))
+    }
+
+    /// What is wrong with it, as `farhaul cache verify` says.
+    fn wrong(&self) -> Vec<(PathBuf, String)> {
+        let verified = verify(&self.0).unwrap().remove(0);
+        assert_eq!(verified.bad_blocks, 0);
+        let files = verified.unreadable.into_iter();
+        files.map(|file| (file.path, file.why)).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn counts(store: &impl Store) -> Counts {
+    store.catalog().lock().unwrap().counts()
+}
+
+#[test]
+fn what_is_no_file_is_named_and_left_alone_and_the_store_goes_on_without_it() {
+    let place = Place::new("pipes");
+    place.pipe("segments-00000000");
+    fs::create_dir(place.file("segments-00000002")).unwrap();
+    fs::create_dir(place.file("segments-00000009")).unwrap();
+    let mut store = place.open(3).unwrap();
+    for number in 0..20 {
+        assert!(save(&mut store, number, 1, &lengths(50)));
+        store.sync().unwrap();
+    }
+    assert_eq!(load_all(&mut store, &[1]).len(), FILE_SLOTS as usize);
+    drop(store);
+    let store = place.open(3).unwrap();
+    let counts = counts(&store);
+    assert_eq!((counts.unusable_files, counts.full), (3, 0));
+    let problem = counts.problem.unwrap();
+    assert!(
+        problem.ends_with(
+            "segments-00000009: a folder, no regular file: the store does without it; remove it"
+        ),
+        "{problem}"
+    );
+    let wrong = place.wrong();
+    let what: Vec<&str> = wrong.iter().map(|(_, what)| what.as_str()).collect();
+    let folder = "a folder, no regular file";
+    assert_eq!(what, ["a pipe, no regular file", folder, folder]);
+    assert_eq!(wrong[0].0, place.file("segments-00000000"));
+}
+
+#[test]
+fn a_file_that_was_cut_short_is_named_once_and_made_again() {
+    let place = Place::new("cut");
+    let mut store = place.open(2).unwrap();
+    for number in 0..20 {
+        assert!(save(&mut store, number, 1, &lengths(50)));
+    }
+    store.sync().unwrap();
+    drop(store);
+    let file = File::options()
+        .write(true)
+        .open(place.file("segments-00000000"));
+    file.unwrap().set_len(5000).unwrap();
+    assert_eq!(
+        place.wrong(),
+        [(
+            place.file("segments-00000000"),
+            format!("cut short, 5000 of {FILE_BYTES} bytes are left"),
+        )]
+    );
+    let mut store = place.open(2).unwrap();
+    let problem = counts(&store).problem.unwrap();
+    assert!(
+        problem.starts_with("cannot use ")
+            && problem.contains("segments-00000000: cut short, 5000 of"),
+        "{problem}"
+    );
+    assert!(problem.ends_with("what it held is forgotten"), "{problem}");
+    assert_eq!(counts(&store).unusable_files, 1);
+    assert_eq!(
+        load_all(&mut store, &[1]).len(),
+        4,
+        "those of the other file"
+    );
+    assert!(place.wrong().is_empty());
+    for number in 20..40 {
+        assert!(save(&mut store, number, 1, &lengths(50)));
+    }
+    store.sync().unwrap();
+    drop(store);
+    let mut store = place.open(2).unwrap();
+    assert_eq!(
+        (counts(&store).unusable_files, counts(&store).problem),
+        (0, None)
+    );
+    assert_eq!(load_all(&mut store, &[1]).len(), 24);
+    assert!(place.wrong().is_empty());
+}
+
+#[test]
+fn a_file_that_was_not_made_to_its_end_is_no_trouble() {
+    let place = Place::new("begun");
+    drop(place.open(1).unwrap());
+    File::create(place.file("segments-00000000")).unwrap();
+    assert!(place.wrong().is_empty());
+    let mut store = place.open(1).unwrap();
+    assert!(save(&mut store, 1, 1, &lengths(50)));
+    store.sync().unwrap();
+    assert_eq!(
+        (counts(&store).unusable_files, counts(&store).problem),
+        (0, None)
+    );
+}
+
+#[test]
+fn a_label_or_a_lock_that_is_a_pipe_keeps_nobody_waiting() {
+    let place = Place::new("label");
+    drop(place.open(1).unwrap());
+    place.pipe("store");
+    let refused = place.open(1).err().unwrap().to_string();
+    assert!(
+        refused.starts_with("cannot read the label of "),
+        "{refused}"
+    );
+    assert!(
+        refused.ends_with("`store`: a pipe, no regular file"),
+        "{refused}"
+    );
+    assert_eq!(place.wrong()[0].1, "`store`: a pipe, no regular file");
+    fs::remove_file(place.file("store")).unwrap();
+    place.pipe("store.new");
+    let refused = place.open(1).err().unwrap().to_string();
+    assert!(
+        refused.ends_with("`store.new`: a pipe, no regular file"),
+        "{refused}"
+    );
+    place.pipe("lock");
+    let refused = place.open(1).err().unwrap().to_string();
+    assert!(
+        refused.ends_with("lock: a pipe, no regular file"),
+        "{refused}"
+    );
+}
