@@ -41,7 +41,8 @@ enum CacheVerb {
     #[command(
         after_help = "It is sent in class background: only when nothing else wants the link. Where both sites have the file, \
                       `--copy` at the far gateway first: then each reads its own, and only what differs is sent. \
-                      Exit code 0: all of it was sent, or read. 1: it was not."
+                      Only regular files that have a length; what one grows by meanwhile is left. \
+                      Exit code 0: all of it was sent, or read. 1: it was not, as when it became shorter meanwhile."
     )]
     Warm(Warm),
     /// Forget what has passed, in memory and on disk.

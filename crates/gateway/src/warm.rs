@@ -4,6 +4,8 @@
 //! site has a copy of ([`crate::copies`]) is not sent: each gateway reads its own.
 
 use std::collections::{HashSet, VecDeque};
+use std::fs::OpenOptions;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use farhaul_tunnel::{
 };
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
+use tokio::task::spawn_blocking;
 
 use crate::admin::WarmRequest;
 use crate::admin::status::WarmingStatus;
@@ -27,6 +30,7 @@ use crate::gateway::Gateway;
 use crate::lock::lock;
 use crate::peer::Peer;
 use crate::reduction::{self, CopyPlace, Inbound, Outbound, SegmentHash};
+use crate::regular;
 use crate::session::{FlowHandle, Incoming, OpenOutcome, Session};
 
 /// Files that are remembered to have been sent.
@@ -72,7 +76,7 @@ impl Warmings {
 
 /// Why a file could not be sent to its end.
 enum Failure {
-    File(std::io::Error),
+    File(io::Error),
     Flow(ResetCode),
     Refused(Refusal),
 }
@@ -99,13 +103,13 @@ impl Gateway {
             ..WarmingStatus::default()
         };
         lock(&self.warmings).begin(copy.clone());
-        tokio::spawn(self.clone().read_copy(path, file));
+        tokio::spawn(self.clone().read_copy(path, file, file_bytes));
         Ok(copy)
     }
 
-    async fn read_copy(self: Arc<Self>, path: PathBuf, mut file: File) {
+    async fn read_copy(self: Arc<Self>, path: PathBuf, mut file: File, file_bytes: u64) {
         let name = path.display().to_string();
-        let hashes = self.hashes_of(&mut file, &name).await;
+        let hashes = self.hashes_of(&mut file, &name, file_bytes).await;
         let file = file.into_std().await;
         let added = match hashes {
             Ok(hashes) => lock(&self.copies).add(&path, file, hashes),
@@ -115,11 +119,17 @@ impl Gateway {
         lock(&self.warmings).change_copy(&name, |copy| copy.end = Some(end));
     }
 
-    async fn hashes_of(&self, file: &mut File, name: &str) -> std::io::Result<Vec<SegmentHash>> {
+    async fn hashes_of(
+        &self,
+        file: &mut File,
+        name: &str,
+        file_bytes: u64,
+    ) -> io::Result<Vec<SegmentHash>> {
         let mut hashes = Vec::new();
+        let mut rest = file_bytes;
         // One more than there may be is refused.
         while hashes.len() <= SEGMENTS_MAX {
-            let segment = read_up_to(file, SEGMENT_BYTES).await?;
+            let segment = read_on(file, SEGMENT_BYTES, &mut rest, file_bytes).await?;
             if segment.is_empty() {
                 break;
             }
@@ -170,7 +180,7 @@ impl Gateway {
             ..WarmingStatus::default()
         };
         lock(&self.warmings).begin(warming.clone());
-        tokio::spawn(self.clone().send_file(file, flow, entry));
+        tokio::spawn(self.clone().send_file((file, file_bytes), flow, entry));
         Ok(warming)
     }
 
@@ -191,7 +201,7 @@ impl Gateway {
         }
     }
 
-    async fn send_file(self: Arc<Self>, file: File, flow: FlowHandle, entry: Announced) {
+    async fn send_file(self: Arc<Self>, file: (File, u64), flow: FlowHandle, entry: Announced) {
         let (out, mut back) = reduction::of(&flow);
         let sent = async {
             match flow.opened().await {
@@ -227,18 +237,19 @@ impl Gateway {
 
     async fn send_all(
         &self,
-        mut file: File,
+        (mut file, file_bytes): (File, u64),
         flow: &FlowHandle,
         entry: &Announced,
         (mut out, theirs): (Outbound, HashSet<SegmentHash>),
     ) -> Result<Outbound, Failure> {
+        let mut rest = file_bytes;
         loop {
             let room_bytes = flow.room().await.map_err(Failure::Flow)?;
             let batch_bytes = match theirs.is_empty() {
                 true => out.batch_bytes(flow, room_bytes),
                 false => SEGMENT_BYTES,
             };
-            let bytes = read_up_to(&mut file, batch_bytes).await;
+            let bytes = read_on(&mut file, batch_bytes, &mut rest, file_bytes).await;
             let bytes = bytes.map_err(Failure::File)?;
             if bytes.is_empty() {
                 return Ok(out);
@@ -360,10 +371,24 @@ async fn send_segment(
     Ok(())
 }
 
-/// The next bytes of a file; none at its end.
-async fn read_up_to(file: &mut File, bytes_max: usize) -> std::io::Result<Bytes> {
-    let mut bytes = Vec::with_capacity(bytes_max);
-    file.take(bytes_max as u64).read_to_end(&mut bytes).await?;
+/// The next bytes of a file that was `file_bytes` long when it was begun, none after so many. What it has grown by is left: it may
+/// never end.
+async fn read_on(
+    file: &mut File,
+    bytes_max: usize,
+    rest: &mut u64,
+    file_bytes: u64,
+) -> io::Result<Bytes> {
+    let wanted = usize::try_from(*rest).map_or(bytes_max, |rest| rest.min(bytes_max));
+    let mut bytes = Vec::with_capacity(wanted);
+    file.take(wanted as u64).read_to_end(&mut bytes).await?;
+    *rest -= bytes.len() as u64;
+    if bytes.len() < wanted {
+        let left = file_bytes - *rest;
+        let message =
+            format!("became shorter while it was read: {left} of {file_bytes} bytes are left");
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+    }
     Ok(bytes.into())
 }
 
@@ -378,13 +403,22 @@ fn end_of(code: ResetCode) -> FlowEnd {
 }
 
 async fn open(path: &Path) -> Result<(File, u64), String> {
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    let facts = tokio::fs::metadata(path).await.map_err(failed)?;
-    if !facts.is_file() {
-        return Err(format!("{} is no file", path.display()));
+    let failed = |error: io::Error| format!("{}: {error}", path.display());
+    let own_path = path.to_owned();
+    let opened = spawn_blocking(move || open_with_length(&own_path)).await;
+    let opened = opened.unwrap_or_else(|error| Err(io::Error::other(error)));
+    let (file, bytes) = opened.map_err(failed)?;
+    Ok((file.into(), bytes))
+}
+
+fn open_with_length(path: &Path) -> io::Result<(std::fs::File, u64)> {
+    let mut file = regular::open(path, OpenOptions::new().read(true))?;
+    let bytes = file.metadata()?.len();
+    // The kernel's files say that they are empty, and some of them never end.
+    if bytes == 0 && !matches!(file.read(&mut [0]), Ok(0)) {
+        return Err(io::Error::other("has no length"));
     }
-    let file = File::open(path).await.map_err(failed)?;
-    Ok((file, facts.len()))
+    Ok((file, bytes))
 }
 
 fn nowhere() -> SocketAddr {
@@ -401,5 +435,58 @@ fn request() -> OpenRequest {
         correction: Correction::Off,
         items: false,
         payload: Payload::Warming,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of so many bytes.
+    fn made(name: &str, bytes: usize) -> PathBuf {
+        let name = format!("farhaul-warm-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, vec![7; bytes]).unwrap();
+        path
+    }
+
+    /// What is read of a file that is begun with `before` bytes and has `after` when it is read.
+    async fn read(name: &str, before: usize, after: usize) -> io::Result<u64> {
+        let path = made(name, before);
+        let (mut file, file_bytes) = open(&path).await.unwrap();
+        made(name, after);
+        let (mut rest, mut read_bytes) = (file_bytes, 0);
+        let end = loop {
+            match read_on(&mut file, 1000, &mut rest, file_bytes).await {
+                Ok(bytes) if bytes.is_empty() => break Ok(read_bytes),
+                Ok(bytes) => read_bytes += bytes.len() as u64,
+                Err(error) => break Err(error),
+            }
+        };
+        std::fs::remove_file(&path).unwrap();
+        end
+    }
+
+    #[tokio::test]
+    async fn a_file_is_read_as_long_as_it_was() {
+        assert_eq!(read("same", 2500, 2500).await.unwrap(), 2500);
+        assert_eq!(read("empty", 0, 0).await.unwrap(), 0);
+        assert_eq!(read("grown", 2500, 9000).await.unwrap(), 2500);
+        let shorter = read("shorter", 2500, 1200).await.unwrap_err().to_string();
+        let told = "became shorter while it was read: 1200 of 2500 bytes are left";
+        assert_eq!(shorter, told);
+    }
+
+    #[tokio::test]
+    async fn only_files_that_have_a_length_are_begun() {
+        let folder = std::env::temp_dir();
+        for (path, why) in [
+            (Path::new("/proc/self/stat"), "has no length"),
+            (Path::new("/dev/zero"), "a device, no regular file"),
+            (&folder, "a folder, no regular file"),
+        ] {
+            let error = open(path).await.unwrap_err();
+            assert!(error.ends_with(&format!(": {why}")), "{error}");
+        }
     }
 }

@@ -287,6 +287,38 @@ fn a_file_that_was_sent_before_anybody_asked_for_it_costs_little() {
     assert!(String::from_utf8_lossy(&gone.stderr).contains("fh-warm"));
 }
 
+#[test]
+fn a_file_that_becomes_shorter_while_it_is_sent_was_not_sent() {
+    let link = Some("rate 20mbit delay 10ms queue 100ms");
+    let world = World::over(link, "warmcut", ON, ON);
+    let path = file("cut", &content(78, 1000));
+    let warm = |path: &str| world.ask(Side::B, &format!("cache warm {path}"));
+    let shown = path.display().to_string();
+    until("the gateways to agree on a log", || {
+        warm(&shown).status.success()
+    });
+    std::fs::write(&path, content(79, 20 << 20)).unwrap();
+    let cut = std::fs::File::options().write(true).open(&path).unwrap();
+    let cutting = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(1));
+        cut.set_len(1 << 20).unwrap();
+    });
+    let told = warm(&shown);
+    cutting.join().unwrap();
+    assert_eq!(told.status.code(), Some(1));
+    let page = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(page.contains("became shorter while it was read"), "{page}");
+    until("the flow to be gone", || {
+        let of = |side| world.flows(side)["flows"].as_array().unwrap().len();
+        Side::BOTH.map(of) == [0, 0]
+    });
+    let endless = warm("/proc/kmsg");
+    assert_eq!(endless.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&endless.stderr).into_owned();
+    assert!(error.contains("/proc/kmsg: has no length"), "{error}");
+    std::fs::remove_file(&path).unwrap();
+}
+
 /// A file of this name with these bytes, and its path.
 fn file(name: &str, bytes: &[u8]) -> std::path::PathBuf {
     let path = std::env::temp_dir().join(format!("fh-{name}-{}", std::process::id()));
