@@ -104,24 +104,25 @@ impl Reach {
 
     /// Where `flow` may refer to for what was at `position` before it was forgotten.
     pub(crate) fn origin_of_undelivered(&self, position: u64, flow: u64, end: u64) -> Option<u64> {
-        let mut at = position;
+        let mut at = self.source_of_undelivered(position)?;
         for _ in 0..ORIGIN_STEPS {
-            let (start, (bytes, source)) = self.undelivered.range(..=at).next_back()?;
-            let offset = at - start;
-            if offset >= *bytes {
-                return None;
-            }
-            at = source + offset;
-            if self.end_from(at, flow, end) > at && !self.is_undelivered(at) {
-                return Some(at);
+            match self.source_of_undelivered(at) {
+                Some(before) => at = before,
+                None => return (self.end_from(at, flow, end) > at).then_some(at),
             }
         }
         None
     }
 
-    fn is_undelivered(&self, position: u64) -> bool {
-        let before = self.undelivered.range(..=position).next_back();
-        before.is_some_and(|(start, (bytes, _))| position - start < *bytes)
+    fn source_of_undelivered(&self, position: u64) -> Option<u64> {
+        let (start, (bytes, source)) = self.undelivered.range(..=position).next_back()?;
+        let offset = position - start;
+        (offset < *bytes).then_some(source + offset)
+    }
+
+    /// Whether what the index names may be out of the reach of `flow`, or not there any more.
+    pub(crate) fn has_origins(&self, flow: u64) -> bool {
+        !self.is_only(flow) || !self.undelivered.is_empty()
     }
 
     /// Where `flow` may refer to for what is at `position`, which is out of its reach.

@@ -11,8 +11,8 @@ pub enum Memory {
     Log,
 }
 
-/// So many kept bytes have room for one stretch of the virtual log.
-pub(crate) const EXTENT_PER_BYTES: usize = 256;
+/// Kept bytes for which there is room for one stretch of the virtual log.
+pub(crate) const BYTES_PER_EXTENT: usize = 256;
 
 /// Called with a large block of memory before it is first touched, for example to ask for huge pages.
 pub type Advise = fn(what: Memory, start: *const u8, bytes: usize);
@@ -47,7 +47,7 @@ impl Settings {
             memory_bytes,
             index_bytes: memory_bytes / 9,
             anchor_bytes: 0,
-            extents_max: (memory_bytes / EXTENT_PER_BYTES).max(4096),
+            extents_max: (memory_bytes / BYTES_PER_EXTENT).max(4096),
             frame_input_bytes: FRAME_INPUT_BYTES_MAX,
             frame_literal_bytes: FRAME_PLAIN_BYTES_MAX / 2,
             seed: 0x51_7C_C1_B7_27_22_0A_95,

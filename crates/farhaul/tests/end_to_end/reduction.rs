@@ -251,12 +251,10 @@ fn what_is_wrong_with_the_files_of_a_disk_is_told_and_the_rest_is_used() {
     until("the file to be on disk again", || {
         reduction_figure(&world, Side::B, "/disk/used_bytes") >= FILE_BYTES as u64
     });
-    let stopping = Instant::now();
     world
         .lab
         .gateway_stop(Side::B, Duration::from_secs(20))
         .unwrap();
-    println!("stopped within {:?}", stopping.elapsed());
 }
 
 #[test]

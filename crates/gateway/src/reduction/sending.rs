@@ -147,10 +147,7 @@ impl Sending {
         let position = plain.place.map_or(0, |place| place.position);
         let unread = self.flows.entry(flow).or_default();
         unread.kept_bytes += bytes.len() as u64;
-        match unread.is_aside {
-            true => self.aside_bytes += bytes.len() as u64,
-            false => self.kept_bytes += bytes.len() as u64,
-        }
+        let (is_aside, added) = (unread.is_aside, bytes.len() as u64);
         unread.kept.push_back(Kept {
             record,
             epoch,
@@ -159,13 +156,14 @@ impl Sending {
             is_asked: false,
             is_skipped: false,
         });
+        *self.pool(is_aside) += added;
     }
 
-    /// So many bytes of a flow are not kept any more.
-    fn release(&mut self, is_aside: bool, bytes: u64) {
+    /// With what a flow's kept bytes are counted.
+    fn pool(&mut self, is_aside: bool) -> &mut u64 {
         match is_aside {
-            true => self.aside_bytes -= bytes,
-            false => self.kept_bytes -= bytes,
+            true => &mut self.aside_bytes,
+            false => &mut self.kept_bytes,
         }
     }
 
@@ -190,7 +188,7 @@ impl Sending {
     pub(super) fn abandon(&mut self, half: &mut EncoderHalf, flow: u64) {
         self.skip(half, flow);
         if let Some(unread) = self.flows.remove(&flow) {
-            self.release(unread.is_aside, unread.kept_bytes);
+            *self.pool(unread.is_aside) -= unread.kept_bytes;
         }
     }
 
@@ -254,11 +252,8 @@ impl Sending {
         };
         let was_aside = std::mem::replace(&mut unread.is_aside, is_aside);
         let bytes = unread.kept_bytes;
-        self.release(was_aside, bytes);
-        match is_aside {
-            true => self.aside_bytes += bytes,
-            false => self.kept_bytes += bytes,
-        }
+        *self.pool(was_aside) -= bytes;
+        *self.pool(is_aside) += bytes;
     }
 
     /// What the peer says as a decoder.
@@ -310,7 +305,7 @@ impl Sending {
         unread.kept_bytes -= bytes;
         let is_aside = unread.is_aside;
         let is_over = unread.is_over && unread.kept.is_empty();
-        self.release(is_aside, bytes);
+        *self.pool(is_aside) -= bytes;
         if is_over {
             self.flows.remove(&flow);
         } else if bytes > 0 {

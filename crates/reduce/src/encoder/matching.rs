@@ -4,7 +4,7 @@ use super::{Encoder, RESUME_AFTER, RESUME_BYTES, slice};
 use crate::extend::{common_prefix, common_suffix, run_back_of, run_of};
 use crate::index::WINDOW_BYTES;
 use crate::log::{Found, NOWHERE};
-use crate::settings::EXTENT_PER_BYTES;
+use crate::settings::BYTES_PER_EXTENT;
 
 /// A match the index found is worth a token from this length on, unless it goes on from another.
 const MATCH_BYTES_MIN: usize = 64;
@@ -23,7 +23,7 @@ pub(super) struct Match {
 impl Match {
     /// Whether a copy of it would leave the log in shreds: with a stretch for fewer bytes than there is room for one.
     pub(super) fn is_shredded(&self) -> bool {
-        self.pieces > 2 && self.pieces * EXTENT_PER_BYTES > self.forward
+        self.pieces > 2 && self.pieces * BYTES_PER_EXTENT > self.forward
     }
 }
 
@@ -57,6 +57,9 @@ impl Encoder {
 
     /// The place that what is at `source` refers to, where a flow may not refer to that itself, or it is not there any more.
     fn origin(&self, flow: u64, source: u64, hint: usize) -> Option<u64> {
+        if !self.reach.has_origins(flow) {
+            return None;
+        }
         let end = self.log.end();
         match self.log.around(source, hint) {
             Some(_) => self.reach.origin(source, flow, end),
