@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,11 +23,17 @@ struct Ours {
 
 impl Ours {
     fn start(sessions_max: u32) -> Self {
+        Self::with(ServerOptions {
+            sessions_max,
+            ..ServerOptions::default()
+        })
+    }
+
+    fn with(options: ServerOptions) -> Self {
         let options = ServerOptions {
             address: Some(Ipv4Addr::LOCALHOST.into()),
             port: 0,
-            sessions_max,
-            ..ServerOptions::default()
+            ..options
         };
         let stop = Arc::new(AtomicBool::new(false));
         let server = Server::listen(options, Arc::clone(&stop)).unwrap();
@@ -244,6 +250,92 @@ fn our_client_tests_udp_with_the_real_server() {
             assert!(way.lost < way.packets as i64 / 2, "{way:?}");
         }
     }
+}
+
+#[test]
+fn the_servers_own_window_holds_unless_a_client_asks_for_one() {
+    let server = Ours::with(ServerOptions {
+        window_bytes: Some(16 << 10),
+        ..ServerOptions::default()
+    });
+    let mut plan = plan(Direction::Up);
+    plan.mss_bytes = Some(1400);
+    let window_of = |plan: &Iperf3Plan| {
+        let result = run("127.0.0.1", server.address.port(), plan, Arc::default()).unwrap();
+        result.up.unwrap().streams[0]
+            .state
+            .unwrap()
+            .send_window_bytes
+    };
+    let own = window_of(&plan);
+    assert!(own <= 16 << 10, "{own}");
+    plan.window_bytes = Some(128 << 10);
+    let asked_for = window_of(&plan);
+    assert!(asked_for > 16 << 10, "{asked_for}");
+}
+
+/// A client of our server that has just been told to open its streams.
+fn opening(server: &Ours, cookie: &[u8; 37], params: &[u8]) -> TcpStream {
+    let mut control = TcpStream::connect(server.address).unwrap();
+    let patience = Some(Duration::from_secs(30));
+    control.set_read_timeout(patience).unwrap();
+    control.write_all(cookie).unwrap();
+    control
+        .write_all(&(params.len() as u32).to_be_bytes())
+        .unwrap();
+    control.write_all(params).unwrap();
+    let mut states = [0; 2];
+    control.read_exact(&mut states).unwrap();
+    // PARAM_EXCHANGE, CREATE_STREAMS.
+    assert_eq!(states, [9, 10]);
+    control
+}
+
+#[test]
+fn streams_may_come_slowly_one_after_the_other() {
+    let server = Ours::start(32);
+    let cookie = b"slowabcdefghijklmnopqrstuvwxyz234567\0";
+    let params = br#"{"tcp":true,"time":1,"parallel":3}"#;
+    let mut control = opening(&server, cookie, params);
+    // Longer in all than any of them may take.
+    let streams: Vec<TcpStream> = (0..3)
+        .map(|_| {
+            sleep(Duration::from_secs(4));
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            stream.write_all(cookie).unwrap();
+            stream
+        })
+        .collect();
+    let mut states = [0; 2];
+    control.read_exact(&mut states).unwrap();
+    // TEST_START, TEST_RUNNING.
+    assert_eq!(states, [1, 2], "{streams:?}");
+}
+
+#[test]
+fn a_stray_datagram_opens_no_stream() {
+    let server = Ours::start(32);
+    let cookie = b"strayabcdefghijklmnopqrstuvwxyz23456\0";
+    let params = br#"{"udp":true,"time":1,"parallel":1,"len":1000}"#;
+    let mut control = opening(&server, cookie, params);
+    let socket = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(server.address).unwrap();
+        socket
+    };
+    let (stray, wanted) = (socket(), socket());
+    stray.send(b"who is there?").unwrap();
+    stray.send(b"6789 6789").unwrap();
+    sleep(Duration::from_millis(500));
+    wanted.send(b"6789").unwrap();
+    let patience = Some(Duration::from_secs(20));
+    wanted.set_read_timeout(patience).unwrap();
+    assert_eq!(wanted.recv(&mut [0; 64]).unwrap(), 4);
+    stray.set_nonblocking(true).unwrap();
+    assert!(stray.recv(&mut [0; 64]).is_err());
+    let mut states = [0; 2];
+    control.read_exact(&mut states).unwrap();
+    assert_eq!(states, [1, 2]);
 }
 
 /// A server that says something and goes away.

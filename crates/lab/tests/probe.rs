@@ -1,9 +1,9 @@
 //! Client and server of the circuit tester over loopback, and both against
 //! other ends that do not behave.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -12,9 +12,11 @@ use std::time::{Duration, Instant};
 use farhaul_lab::probe::datagram_flow::FlowPlan;
 use farhaul_lab::probe::tcp_test::{Direction, TcpPlan};
 use farhaul_lab::probe::{Client, ProbeError, Server, ServerOptions};
+use serde_json::Value;
 
 struct Running {
     address: SocketAddr,
+    iperf2: Option<SocketAddr>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -30,9 +32,11 @@ impl Running {
         let stop = Arc::new(AtomicBool::new(false));
         let server = Server::listen(options, Arc::clone(&stop)).unwrap();
         let address = server.addresses()[0];
+        let iperf2 = server.iperf2_addresses().first().copied();
         let thread = Some(std::thread::spawn(move || server.run().unwrap()));
         Self {
             address,
+            iperf2,
             stop,
             thread,
         }
@@ -207,6 +211,68 @@ fn odd_server(answer: Manners) -> SocketAddr {
 fn say(mut stream: &TcpStream, text: &[u8]) {
     let _ = stream.write_all(&(text.len() as u32).to_be_bytes());
     let _ = stream.write_all(text);
+}
+
+fn hear(stream: &mut TcpStream) -> Value {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut text = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut text).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+#[test]
+fn streams_may_come_slowly_one_after_the_other() {
+    let server = Running::new(|_| {});
+    let open = |head: [u8; 8], token: &[u8]| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        let patience = Some(Duration::from_secs(30));
+        stream.set_read_timeout(patience).unwrap();
+        stream.write_all(&[&head, token].concat()).unwrap();
+        stream
+    };
+    let mut control = open(*b"FHP1\x01\0\0\0", &[0; 16]);
+    say(&control, br#"{"request":"hello","version":1}"#);
+    let welcome = hear(&mut control);
+    let token: Vec<u8> = serde_json::from_value(welcome["token"].clone()).unwrap();
+    let plan =
+        br#"{"request":"tcp","direction":"up","streams":3,"duration_ms":100,"window_bytes":null,
+        "send_buffer_bytes":null,"congestion_control":null,"mss_bytes":null,"tos":0}"#;
+    say(&control, plan);
+    assert_eq!(hear(&mut control)["answer"], "ready");
+    // Longer in all than any of them may take.
+    let streams: Vec<TcpStream> = (0..3)
+        .map(|number| {
+            std::thread::sleep(Duration::from_secs(4));
+            open([b'F', b'H', b'P', b'1', 2, 0, 0, number], &token)
+        })
+        .collect();
+    assert_eq!(hear(&mut control)["answer"], "go", "{streams:?}");
+}
+
+#[test]
+fn invented_senders_of_datagrams_shut_out_nobody() {
+    let server = Running::new(|options| {
+        options.sessions_max = 2;
+        options.iperf2_port = Some(0);
+    });
+    for last in 2..8 {
+        let socket = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, last), 0)).unwrap();
+        let patience = Some(Duration::from_secs(20));
+        socket.set_read_timeout(patience).unwrap();
+        for number in [0_i32, 1, -2] {
+            let mut datagram = [0; 100];
+            datagram[..4].copy_from_slice(&number.to_be_bytes());
+            socket.send_to(&datagram, server.iperf2.unwrap()).unwrap();
+        }
+        // Two are known, and answered; the others are none too many.
+        if last < 4 {
+            socket.recv(&mut [0; 2000]).unwrap();
+        }
+    }
+    let mut client = server.client();
+    assert_eq!(client.other_sessions, 2);
+    assert!(client.tcp(&TcpPlan::new(Direction::Up, 100)).is_ok());
 }
 
 #[test]

@@ -117,7 +117,7 @@ impl Client {
                     echo_port,
                     clock_ahead_ns: 0,
                     control_rtt_ns: u64::MAX,
-                    server_host: *host,
+                    server_host: host.of_another(),
                     other_sessions,
                     stream_mss_bytes: None,
                 };
@@ -196,13 +196,16 @@ impl Client {
             let answer = self.control.receive("a TCP test was running", patience);
             // Interrupted, or the server is gone: nothing goes on without it.
             over.store(answer.is_err(), Ordering::Relaxed);
+            self.watch(&over, || threads.iter().all(ScopedJoinHandle::is_finished));
             let ends: Vec<StreamEnd> = threads
                 .into_iter()
                 .flat_map(ScopedJoinHandle::join)
                 .collect();
             (answer, ends)
         });
-        match answer? {
+        let answer = answer?;
+        self.check_stop()?;
+        match answer {
             Answer::TcpDone {
                 mut streams,
                 other_sessions,
@@ -213,6 +216,17 @@ impl Client {
                 TcpResult::of(plan, client, streams, other_sessions)
             }
             other => Err(unexpected(other)),
+        }
+    }
+
+    /// Waits for what is left of a test: a server may say long before that it is
+    /// over, and the operator has the last word.
+    fn watch(&self, over: &AtomicBool, is_finished: impl Fn() -> bool) {
+        while !is_finished() {
+            if self.stop.load(Ordering::Relaxed) {
+                over.store(true, Ordering::Relaxed);
+            }
+            thread::sleep(SLICE / 50);
         }
     }
 
@@ -279,9 +293,12 @@ impl Client {
             let answer: Result<Answer, _> =
                 self.control.receive("a UDP test was running", patience);
             over.store(answer.is_err(), Ordering::Relaxed);
+            self.watch(&over, || is_finished(&sender) && is_finished(&receiver));
             (answer, join(sender), join(receiver))
         });
-        match answer? {
+        let answer = answer?;
+        self.check_stop()?;
+        match answer {
             Answer::DatagramsDone {
                 sent: sent_down,
                 count: count_up,
@@ -333,6 +350,10 @@ impl Client {
             }
         })
     }
+}
+
+fn is_finished<T>(thread: &Option<ScopedJoinHandle<'_, T>>) -> bool {
+    thread.as_ref().is_none_or(ScopedJoinHandle::is_finished)
 }
 
 fn join<T>(thread: Option<ScopedJoinHandle<'_, io::Result<T>>>) -> Option<io::Result<T>> {

@@ -18,6 +18,48 @@ pub(crate) struct Got {
     pub(crate) at_ns: u64,
 }
 
+/// What has come of a flow so far: each datagram's first copy, so that neither
+/// copies nor nonsense take memory beyond the plan's.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    seen: Vec<bool>,
+    firsts: Vec<Got>,
+    /// Arrived again.
+    pub(crate) duplicates: u64,
+}
+
+impl Arrivals {
+    pub(crate) fn of(plan: &FlowPlan) -> Self {
+        Self {
+            seen: vec![false; usize::try_from(plan.datagrams()).unwrap_or(0)],
+            firsts: Vec::new(),
+            duplicates: 0,
+        }
+    }
+
+    pub(crate) fn take(&mut self, one: Got) {
+        match self.seen.get_mut(one.sequence as usize) {
+            Some(true) => self.duplicates += 1,
+            Some(place) => {
+                *place = true;
+                self.firsts.push(one);
+            }
+            // The plan has no such datagram.
+            None => {}
+        }
+    }
+
+    /// Whether nothing more can come that is not a copy.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.firsts.len() == self.seen.len()
+    }
+
+    /// In the order in which they came.
+    pub(crate) fn firsts(&self) -> &[Got] {
+        &self.firsts
+    }
+}
+
 /// How much longer than the fastest datagram the others took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Delays {
@@ -232,7 +274,7 @@ fn held(plan: &FlowPlan, got: &[Got], line_bit_per_s: Option<f64>) -> Option<u32
     let of_train = |train: &[Got]| {
         let begin = train.first()?;
         let whole = || {
-            let expected = begin.sequence..;
+            let expected = begin.sequence..=u32::MAX;
             let pairs = train.iter().zip(expected);
             pairs.take_while(|(one, expected)| one.sequence == *expected)
         };
@@ -259,7 +301,7 @@ fn line(plan: &FlowPlan, got: &[Got]) -> Option<f64> {
         let whole = train
             .iter()
             .take(LINE_PLACES as usize)
-            .zip(first.sequence..)
+            .zip(first.sequence..=u32::MAX)
             .take_while(|(one, expected)| one.sequence == *expected);
         let (gaps, last) = (whole.clone().count().checked_sub(1)?, whole.last()?.0);
         let ns = last.at_ns.checked_sub(first.at_ns)?;
@@ -305,6 +347,18 @@ mod tests {
         assert_eq!((count.received, count.duplicates), (5, 1));
         assert_eq!((count.reordered, count.reorder_places_max), (1, 1));
         assert_eq!((count.loss_events, count.dropped_by_host), (2, 2));
+    }
+
+    #[test]
+    fn copies_and_nonsense_take_no_room() {
+        let mut arrivals = Arrivals::of(&plan(3, 1));
+        for sequence in [0, 0, 2, 3, u32::MAX, 2, 0] {
+            arrivals.take(got(sequence, 0));
+        }
+        assert_eq!((arrivals.firsts().len(), arrivals.duplicates), (2, 3));
+        assert!(!arrivals.is_whole());
+        arrivals.take(got(1, 0));
+        assert!(arrivals.is_whole());
     }
 
     #[test]
@@ -383,6 +437,8 @@ mod tests {
         let odd = [got(u32::MAX, 0), got(5, 0), got(5, 0)];
         let count = FlowCount::of(&plan(10, 1), &odd, 0, false);
         assert_eq!((count.received, count.duplicates), (1, 1));
+        let ends: Vec<Got> = (0..6).map(|n| got(u32::MAX - 5 + n, 0)).collect();
+        assert_eq!(FlowCount::of(&plan(10, 8), &ends, 0, false).received, 0);
         let json = serde_json::to_string(&count).unwrap();
         assert!(
             !json.contains("NaN") && !json.contains("jitter_us\":null"),

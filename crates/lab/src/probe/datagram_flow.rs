@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::clock::{now_ns, precise, sleep_until};
-use super::datagram_count::Got;
+use super::datagram_count::{Arrivals, Got};
 pub use super::datagram_count::{Delays, FlowCount};
 use super::datagram_socket::DatagramSocket;
 use super::message::Token;
@@ -249,18 +249,23 @@ pub(crate) fn receive_flow(
     socket.set_patience(Duration::from_millis(100))?;
     let until_ns = now_ns() + plan.duration_max_ns() + LATE_NS;
     let mut buffer = vec![0; 65_535];
-    let mut got: Vec<Got> = Vec::new();
+    let mut arrivals = Arrivals::of(plan);
     let mut last_ns = None::<u64>;
     let start_ns = now_ns();
     let mut is_cut_off = false;
-    while (got.len() as u64) < plan.datagrams() && !stop.load(Ordering::Relaxed) {
+    while !arrivals.is_whole() && !is_cut_off && !stop.load(Ordering::Relaxed) {
         let now = now_ns();
+        // Whatever comes, and also where nothing of it belongs to the flow.
+        is_cut_off = now > until_ns;
         let Some((arrival, sender)) = socket.receive(&mut buffer)? else {
             // Only an empty socket is quiet; a reader that was held up is not.
             let is_quiet =
                 last_ns.is_some_and(|last| now.saturating_sub(last) > QUIET_NS + plan.gap_ns);
-            match is_quiet || now > until_ns {
-                true => break,
+            match is_quiet || is_cut_off {
+                true => {
+                    is_cut_off = false;
+                    break;
+                }
                 false => continue,
             }
         };
@@ -272,22 +277,22 @@ pub(crate) fn receive_flow(
             continue;
         }
         last_ns = Some(now_ns());
-        got.push(Got {
+        arrivals.take(Got {
             sequence: header.sequence,
             dropped: arrival.dropped,
             sent_ns: header.sent_ns,
             at_ns: arrival.at_ns.max(start_ns),
         });
-        is_cut_off = now > until_ns;
-        if is_cut_off {
-            break;
-        }
     }
-    let dropped = match (is_cut_off, got.last()) {
+    let firsts = arrivals.firsts();
+    let dropped = match (is_cut_off, firsts.last()) {
         (true, Some(last)) => last.dropped,
         _ => socket.dropped()?,
     };
-    Ok(FlowCount::of(plan, &got, u64::from(dropped), is_cut_off))
+    Ok(FlowCount {
+        duplicates: arrivals.duplicates,
+        ..FlowCount::of(plan, firsts, u64::from(dropped), is_cut_off)
+    })
 }
 
 #[cfg(test)]
@@ -311,6 +316,89 @@ mod tests {
             assert_eq!(Header::read(&datagram, &[8; 16]), None);
             assert_eq!(Header::read(&datagram[..35], &[9; 16]), None);
         }
+    }
+
+    /// What a receiver makes of datagrams that are sent to it as `send` says.
+    fn received(plan: FlowPlan, send: impl FnOnce(&DatagramSocket, SocketAddr)) -> FlowCount {
+        let local = IpAddr::from([127, 0, 0, 1]);
+        let bind = || DatagramSocket::bind(local, 0, Duration::from_millis(100)).unwrap();
+        let (near, far) = (bind(), bind());
+        let to = SocketAddr::new(local, far.port().unwrap());
+        std::thread::scope(|scope| {
+            let stop = AtomicBool::new(false);
+            let receiver = scope.spawn(move || receive_flow(&plan, TOKEN, &far, local, &stop));
+            send(&near, to);
+            receiver.join().unwrap().unwrap()
+        })
+    }
+
+    const TOKEN: Token = [9; 16];
+
+    fn flow_of(datagrams: u32) -> FlowPlan {
+        FlowPlan {
+            direction: Direction::Up,
+            payload_bytes: 100,
+            trains: datagrams,
+            train_datagrams: 1,
+            gap_ns: 1_000_000,
+            catch_up_ns: FlowPlan::CATCH_UP_ALL_NS,
+        }
+    }
+
+    fn send_one(from: &DatagramSocket, to: SocketAddr, sequence: u32) {
+        let mut datagram = [0; 100];
+        let header = Header {
+            token: TOKEN,
+            kind: Kind::Flow,
+            tos: 0,
+            bytes: 0,
+            sequence,
+            sent_ns: now_ns(),
+        };
+        header.write(&mut datagram);
+        from.send_to(&datagram, to).unwrap();
+    }
+
+    #[test]
+    fn datagrams_that_come_twice_take_nobodys_place() {
+        let count = received(flow_of(50), |near, to| {
+            for sequence in 0..50 {
+                send_one(near, to, sequence);
+                send_one(near, to, sequence);
+            }
+        });
+        assert_eq!(count.received, 50, "{count:?}");
+        // The last one's copy is not waited for.
+        assert_eq!(count.duplicates, 49, "{count:?}");
+        let way = crate::probe::observe::FlowWay::from((50, count));
+        assert_eq!(way.lost, 0);
+    }
+
+    #[test]
+    fn what_does_not_belong_to_a_flow_does_not_prolong_it() {
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let over = AtomicBool::new(false);
+            let count = std::thread::scope(|scope| {
+                let count = received(flow_of(50), |near, to| {
+                    send_one(near, to, 3);
+                    send_one(near, to, 70);
+                    let over = &over;
+                    scope.spawn(move || {
+                        let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+                        while !over.load(Ordering::Relaxed) {
+                            let _ = stranger.send_to(b"what is this?", to);
+                        }
+                    });
+                });
+                over.store(true, Ordering::Relaxed);
+                count
+            });
+            done.send(count).unwrap();
+        });
+        // It has 2.2 s.
+        let count = is_done.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!(count.received, 1, "{count:?}");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::fs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::error::harmless;
+
 /// Settings of the namespace a test runs in; `None` where they cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HostFacts {
@@ -59,6 +61,14 @@ impl HostFacts {
             window_share_shift: setting("ipv4/tcp_adv_win_scale").and_then(|t| t.parse().ok()),
             mtu_probing: number("ipv4/tcp_mtu_probing"),
         }
+    }
+
+    /// Another host's own words, fit for a terminal.
+    pub(crate) fn of_another(mut self) -> Self {
+        for words in [&mut self.kernel, &mut self.congestion_control] {
+            *words = words.take().map(|words| harmless(&words));
+        }
+        self
     }
 
     /// Settings that differ between two hosts, as (name, ours, theirs): a
@@ -177,5 +187,11 @@ mod tests {
         let differences = facts.differences(&other);
         assert_eq!(differences.len(), 1);
         assert_eq!(differences[0].2, "4096 8192 8192");
+        other.congestion_control = Some("\x1b[2Jbbr".to_owned());
+        let told = facts.differences(&other.of_another());
+        let [.., (_, _, theirs)] = &told[..] else {
+            panic!("{told:?}");
+        };
+        assert_eq!(theirs, " [2Jbbr");
     }
 }

@@ -237,6 +237,14 @@ impl Control {
         })
     }
 
+    /// The operator has asked to stop.
+    pub(crate) fn check_stop(&self) -> Result<(), ProbeError> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(ProbeError::Interrupted),
+            false => Ok(()),
+        }
+    }
+
     /// Bytes as they are, for another protocol.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), ProbeError> {
         self.stream.write_all(bytes).lost_while("sending a message")

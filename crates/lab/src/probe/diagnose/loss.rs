@@ -35,9 +35,13 @@ pub(super) fn random(way: &Way<'_>) -> Option<Finding> {
 /// them to be lost one way; one each way is as rare an accident.
 pub(super) fn random_both_ways(up: &Way<'_>, down: &Way<'_>) -> Option<Finding> {
     let (quiet_up, quiet_down) = (up.quiet?, down.quiet?);
-    let loss = (quiet_up.lost + quiet_down.lost) as f64
-        / ((quiet_up.judged() + quiet_down.judged()) as f64).max(1.0);
-    if quiet_up.lost != 1 || quiet_down.lost != 1 || loss < LOSS_MIN {
+    if quiet_up.lost != 1 || quiet_down.lost != 1 {
+        return None;
+    }
+    // The server's counts are foreign: their sum may be any.
+    let judged = quiet_up.judged() as f64 + quiet_down.judged() as f64;
+    let loss = 2.0 / judged.max(1.0);
+    if loss < LOSS_MIN {
         return None;
     }
     let percent = loss * 100.0;

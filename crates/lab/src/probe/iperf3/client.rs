@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
@@ -18,6 +19,11 @@ use crate::probe::error::{ProbeError, While};
 use crate::probe::message::{ANSWER_BYTES_MAX, Control, PATIENCE, SLICE};
 use crate::probe::socket_state::TcpState;
 use crate::probe::tcp_test::Direction;
+
+/// Segments that Linux makes (`TCP_MIN_MSS`) and iperf3 takes (`MAX_MSS`).
+const MSS_BYTES: RangeInclusive<u16> = 88..=9216;
+/// iperf3's `MAX_TCP_BUFFER`.
+const WINDOW_BYTES_MAX: u32 = 512 << 20;
 
 /// A test with an iperf3 server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -71,6 +77,24 @@ impl Iperf3Plan {
     pub fn check(&self) -> Result<(), String> {
         if self.duration_s == 0 {
             return Err("a test takes at least 1 s".to_owned());
+        }
+        if self.block_bytes == Some(0) {
+            return Err("a write or a datagram has at least 1 byte".to_owned());
+        }
+        if self.mss_bytes.is_some_and(|mss| !MSS_BYTES.contains(&mss)) {
+            let (least, most) = (*MSS_BYTES.start(), *MSS_BYTES.end());
+            return Err(format!(
+                "a largest segment has between {least} and {most} bytes"
+            ));
+        }
+        let windows = 1..=WINDOW_BYTES_MAX;
+        if self
+            .window_bytes
+            .is_some_and(|window| !windows.contains(&window))
+        {
+            return Err(format!(
+                "a window has between 1 and {WINDOW_BYTES_MAX} bytes"
+            ));
         }
         let params = self.params();
         params
@@ -336,11 +360,26 @@ impl<'a> Test<'a> {
     }
 
     fn open(&self) -> Result<Carrier, ProbeError> {
-        match self.plan.udp {
-            true => self.open_udp().map(Carrier::Udp),
-            false => self.open_tcp().map(Carrier::Tcp),
+        const DURING: &str = "opening a stream";
+        self.control.check_stop()?;
+        if !self.plan.udp {
+            let stream = self.open_tcp().lost_while(DURING)?;
+            return Ok(Carrier::Tcp(stream));
         }
-        .lost_while("opening a stream")
+        let socket = self.knock().lost_while(DURING)?;
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            self.control.check_stop()?;
+            match socket.recv(&mut [0; 64]) {
+                Ok(_) => return Ok(Carrier::Udp(socket)),
+                Err(error) if udp::is_passing(&error) => {}
+                Err(error) => return Err(error).lost_while(DURING),
+            }
+        }
+        Err(ProbeError::Silent {
+            seconds: PATIENCE.as_secs(),
+            during: format!("{DURING}: UDP does not get through"),
+        })
     }
 
     fn open_tcp(&self) -> io::Result<TcpStream> {
@@ -360,7 +399,8 @@ impl<'a> Test<'a> {
         Ok(stream)
     }
 
-    fn open_udp(&self) -> io::Result<UdpSocket> {
+    /// A stream of datagrams, whose server has not answered yet.
+    fn knock(&self) -> io::Result<UdpSocket> {
         let any: SocketAddr = match self.server {
             SocketAddr::V4(_) => ([0; 4], 0).into(),
             SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
@@ -371,15 +411,7 @@ impl<'a> Test<'a> {
         socket.set_read_timeout(Some(SLICE))?;
         // Said once: said twice it would count as a datagram of the test.
         socket.send(&udp::CONNECT.to_ne_bytes())?;
-        let end = Instant::now() + PATIENCE;
-        while Instant::now() < end {
-            match socket.recv(&mut [0; 64]) {
-                Ok(_) => return Ok(socket),
-                Err(error) if udp::is_passing(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::ErrorKind::TimedOut.into())
+        Ok(socket)
     }
 }
 
@@ -389,7 +421,7 @@ fn carry(plan: &Iperf3Plan, nth: usize, carrier: Carrier, course: &Course) -> io
     let (block, rate) = (plan.params().block_bytes(), plan.bit_per_s.unwrap_or(0));
     match (carrier, sends) {
         (Carrier::Tcp(stream), true) => stream::send(stream, id, block, rate, course),
-        (Carrier::Tcp(stream), false) => stream::receive(stream, id, course),
+        (Carrier::Tcp(stream), false) => stream::receive(stream, id, None, course),
         (Carrier::Udp(socket), true) => udp::send(&socket, id, block, rate, true, course),
         (Carrier::Udp(socket), false) => udp::receive(&socket, id, true, course),
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use socket2::SockRef;
 use super::StreamCount;
 use crate::probe::clock::now_ns;
 use crate::probe::message::{SLICE, is_slice_over};
-use crate::probe::socket_state::TcpState;
+use crate::probe::socket_state::{TcpState, clamp_window};
 use crate::probe::tcp_test::noise;
 
 /// Time of a test, for all its streams.
@@ -193,8 +194,14 @@ pub(crate) fn send(
     Ok(())
 }
 
-/// Receives until nobody waits for the stream any more.
-pub(crate) fn receive(mut stream: TcpStream, id: i64, course: &Course) -> io::Result<()> {
+/// Receives until nobody waits for the stream any more, and advertises no more
+/// than `window_bytes`.
+pub(crate) fn receive(
+    mut stream: TcpStream,
+    id: i64,
+    window_bytes: Option<u32>,
+    course: &Course,
+) -> io::Result<()> {
     const PIECE_BYTES: usize = 128 << 10;
     stream.set_read_timeout(Some(SLICE))?;
     let mut piece = vec![0; PIECE_BYTES];
@@ -202,7 +209,12 @@ pub(crate) fn receive(mut stream: TcpStream, id: i64, course: &Course) -> io::Re
     while !course.is_over() {
         match stream.read(&mut piece) {
             Ok(0) => break,
-            Ok(read) => bytes += if course.counts() { read as u64 } else { 0 },
+            Ok(read) => {
+                bytes += if course.counts() { read as u64 } else { 0 };
+                if let Some(window_bytes) = window_bytes {
+                    clamp_window(stream.as_raw_fd(), window_bytes)?;
+                }
+            }
             Err(error) if is_slice_over(&error) => {}
             Err(error) if is_gone(&error) => break,
             Err(error) => return Err(error),
@@ -253,7 +265,7 @@ mod tests {
         let course = Course::begin(0);
         let counts = std::thread::scope(|scope| {
             scope.spawn(|| send(near, 1, 1000, 8_000_000, &course).unwrap());
-            scope.spawn(|| receive(far, 3, &course).unwrap());
+            scope.spawn(|| receive(far, 3, None, &course).unwrap());
             std::thread::sleep(Duration::from_millis(300));
             let counts = course.counts_of(2);
             course.stop();

@@ -16,6 +16,21 @@ use crate::probe::tcp_test::noise;
 pub(crate) const CONNECT: u32 = 0x3637_3839;
 pub(crate) const ANSWER: u32 = 0x3938_3736;
 
+/// What older versions say in place of it.
+const CONNECT_BEFORE: u32 = 123_456_789;
+
+/// Whether a client opens a stream with it; its host may have the other byte
+/// order.
+pub(crate) fn opens_stream(datagram: &[u8]) -> bool {
+    let Ok(bytes) = <[u8; 4]>::try_from(datagram) else {
+        return false;
+    };
+    let said = u32::from_ne_bytes(bytes);
+    [CONNECT, CONNECT_BEFORE]
+        .into_iter()
+        .any(|word| said == word || said == word.swap_bytes())
+}
+
 /// Room for a burst that arrives while the reader does not run.
 const RECEIVE_BUFFER_BYTES: u32 = 8 << 20;
 
@@ -214,6 +229,16 @@ mod tests {
         let mut datagram = [0; 12];
         header.write(false, &mut datagram);
         assert_eq!(datagram[8..], [0, 0, 0, 7]);
+    }
+
+    #[test]
+    fn only_iperf3s_words_open_a_stream() {
+        for word in [CONNECT, CONNECT_BEFORE] {
+            assert!(opens_stream(&word.to_be_bytes()) && opens_stream(&word.to_le_bytes()));
+        }
+        for other in [&b""[..], b"987", b"0000", b"67890", b"6789 and more"] {
+            assert!(!opens_stream(other), "{other:?}");
+        }
     }
 
     #[test]

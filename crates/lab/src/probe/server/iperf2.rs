@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Shared;
+use super::{Shared, Transport};
 use crate::probe::client::CONNECT_PATIENCE;
 use crate::probe::clock::now_ns;
 use crate::probe::iperf2::{Amount, Answer, HEAD_BYTES, Wish};
@@ -23,7 +23,7 @@ const PIECE_BYTES: usize = 128 << 10;
 
 /// Serves a connection to its end. Whoever breaks off ends its own test only.
 pub(super) fn serve(shared: &Shared, stream: TcpStream, from: SocketAddr) {
-    let Some(_client) = shared.enlist_iperf2(from.ip()) else {
+    let Some(_client) = shared.enlist_iperf2(from.ip(), Transport::Tcp) else {
         return;
     };
     let test = Test {

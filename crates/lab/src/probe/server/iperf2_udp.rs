@@ -8,7 +8,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::{Iperf2Client, Shared};
+use super::{Iperf2Client, Shared, Transport};
 use crate::probe::clock::now_ns;
 use crate::probe::iperf2::{DatagramHead, Report};
 use crate::probe::iperf3::udp::{Tally, is_passing};
@@ -56,7 +56,8 @@ fn take<'a>(
         if head.is_last || flows.len() >= FLOWS_MAX {
             return None;
         }
-        flows.insert(from, Flow::new(shared.enlist_iperf2(from.ip())?));
+        let client = shared.enlist_iperf2(from.ip(), Transport::Udp)?;
+        flows.insert(from, Flow::new(client));
     }
     flows.get_mut(&from)?.take(head, datagram.len())
 }

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, MutexGuard};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,18 @@ use crate::probe::error::{ProbeError, While};
 use crate::probe::iperf3::stream::{self, Course};
 use crate::probe::iperf3::{Cookie, Params, Results, State, goes_up, stream_id, udp};
 use crate::probe::message::{Control, PATIENCE, REQUEST_BYTES_MAX, SLICE};
-use crate::probe::socket_state::{set_receive_buffer, set_send_buffer};
+use crate::probe::socket_state::{
+    clamp_window, fix_buffer_for, set_receive_buffer, set_send_buffer,
+};
 use crate::probe::tcp_test::{DURATION_MAX_MS, Direction};
 
 /// Streams that wait for their test to take them.
 const STREAMS_WAITING_MAX: usize = 256;
+/// How long a client may take with the next of its UDP streams: others wait for
+/// their turn meanwhile.
+const OPENING_PATIENCE: Duration = Duration::from_secs(4);
+/// How long a client waits for its turn.
+const TURN_PATIENCE: Duration = Duration::from_secs(60);
 /// Beyond the time a client has announced.
 const LATE: Duration = Duration::from_secs(15);
 /// iperf3's numbers of what it cannot do: `IEUNIMP`, `IERECVPARAMS`,
@@ -124,18 +131,23 @@ impl Test<'_> {
     /// In the order in which they were accepted: it decides their direction.
     fn tcp_streams(&mut self, count: usize, params: &Params) -> Result<Vec<Carrier>, ProbeError> {
         self.say(State::CreateStreams)?;
-        let end = Instant::now() + PATIENCE;
+        let mut end = Instant::now() + PATIENCE;
         let mut taken: Vec<Stream<u64>> = Vec::new();
         while taken.len() < count {
             match self.streams.recv_timeout(SLICE) {
-                Ok(stream) => taken.push(stream),
+                Ok(stream) => {
+                    taken.push(stream);
+                    // They come one after the other, a round trip each.
+                    end = Instant::now() + PATIENCE;
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err(ProbeError::Interrupted),
                 Err(RecvTimeoutError::Timeout) => self.check(end)?,
             }
         }
         taken.sort_by_key(|(accepted, _)| *accepted);
+        let window_bytes = self.shared.options.window_bytes;
         for (_, stream) in &taken {
-            prepare(stream, params).locally("setting up a stream")?;
+            prepare(stream, params, window_bytes).locally("setting up a stream")?;
         }
         let streams = taken.into_iter().map(|(_, stream)| Carrier::Tcp(stream));
         Ok(streams.collect())
@@ -152,27 +164,40 @@ impl Test<'_> {
         }
     }
 
+    /// Until no other test opens its UDP streams, as long as the client waits.
+    fn udp_turn<'a>(&self, shared: &'a Shared) -> Result<MutexGuard<'a, ()>, ProbeError> {
+        let end = Instant::now() + TURN_PATIENCE;
+        loop {
+            match shared.udp_turn() {
+                Some(turn) => return Ok(turn),
+                None => self.check(end)?,
+            }
+            thread::sleep(SLICE / 10);
+        }
+    }
+
     /// A first datagram has no cookie: only one test at a time opens its
     /// streams, and only to its client.
     fn udp_streams(&mut self, count: usize) -> Result<Vec<Carrier>, ProbeError> {
-        let shared = self.shared;
-        let _turn = shared.udp_turn();
+        let _turn = self.udp_turn(self.shared)?;
         let mut waiting = udp_socket(self.local).locally("opening a UDP socket")?;
         self.say(State::CreateStreams)?;
-        let end = Instant::now() + PATIENCE;
+        let mut end = Instant::now() + OPENING_PATIENCE;
         let mut carriers = Vec::new();
+        let mut buffer = [0; 64];
         while carriers.len() < count {
-            let from = match waiting.recv_from(&mut [0; 64]) {
-                Ok((_, from)) => from,
-                Err(error) if udp::is_passing(&error) => {
-                    self.check(end)?;
-                    continue;
-                }
+            // Strangers' datagrams are no reason to wait longer.
+            self.check(end)?;
+            let (length, from) = match waiting.recv_from(&mut buffer) {
+                Ok(got) => got,
+                Err(error) if udp::is_passing(&error) => continue,
                 Err(error) => return Err(error).lost_while("waiting for a datagram"),
             };
-            if from.ip() != self.client {
+            let datagram = buffer.get(..length).unwrap_or_default();
+            if from.ip() != self.client || !udp::opens_stream(datagram) {
                 continue;
             }
+            end = Instant::now() + OPENING_PATIENCE;
             waiting.connect(from).locally("opening a stream")?;
             // The next client's datagram must find somebody.
             let next = udp_socket(self.local).locally("opening a UDP socket")?;
@@ -188,12 +213,15 @@ impl Test<'_> {
     fn measure(&mut self, params: &Params, carriers: Vec<Carrier>) -> Result<(), ProbeError> {
         let course = Course::begin(params.omit);
         let streams = carriers.len();
+        let own_window = self.shared.options.window_bytes;
+        let window_bytes = own_window.filter(|_| params.window.is_none());
         thread::scope(|scope| {
             let course = &course;
+            let carry = move |nth, carrier| carry(params, nth, carrier, window_bytes, course);
             let threads: Vec<_> = carriers
                 .into_iter()
                 .enumerate()
-                .map(|(nth, carrier)| scope.spawn(move || carry(params, nth, carrier, course)))
+                .map(|(nth, carrier)| scope.spawn(move || carry(nth, carrier)))
                 .collect();
             let outcome = self
                 .wait(params, &threads)
@@ -253,11 +281,15 @@ impl Test<'_> {
     }
 }
 
-fn prepare(stream: &TcpStream, params: &Params) -> io::Result<()> {
+/// `window_bytes` holds where the client does not ask for a window of its own.
+fn prepare(stream: &TcpStream, params: &Params, window_bytes: Option<u32>) -> io::Result<()> {
     let socket = SockRef::from(stream);
     if let Some(window) = params.window.and_then(|bytes| u32::try_from(bytes).ok()) {
         set_receive_buffer(stream.as_raw_fd(), window)?;
         set_send_buffer(stream.as_raw_fd(), window)?;
+    } else if let Some(window) = window_bytes {
+        fix_buffer_for(stream.as_raw_fd(), window)?;
+        clamp_window(stream.as_raw_fd(), window)?;
     }
     if params.nodelay == Some(true) {
         stream.set_nodelay(true)?;
@@ -282,14 +314,20 @@ fn udp_socket(local: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-fn carry(params: &Params, nth: usize, carrier: Carrier, course: &Course) -> io::Result<()> {
+fn carry(
+    params: &Params,
+    nth: usize,
+    carrier: Carrier,
+    window_bytes: Option<u32>,
+    course: &Course,
+) -> io::Result<()> {
     let id = stream_id(nth);
     let each_way = usize::try_from(params.parallel).unwrap_or(usize::MAX);
     let receives = goes_up(params.direction(), each_way, nth);
     let (block, rate) = (params.block_bytes(), params.bandwidth);
     let is_wide = params.udp_counters_64bit.is_some_and(|wide| wide != 0);
     match (carrier, receives) {
-        (Carrier::Tcp(stream), true) => stream::receive(stream, id, course),
+        (Carrier::Tcp(stream), true) => stream::receive(stream, id, window_bytes, course),
         (Carrier::Tcp(stream), false) => stream::send(stream, id, block, rate, course),
         (Carrier::Udp(socket), true) => udp::receive(&socket, id, is_wide, course),
         (Carrier::Udp(socket), false) => udp::send(&socket, id, block, rate, is_wide, course),

@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, U
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -76,8 +76,10 @@ struct Shared {
     accepted: AtomicU64,
     sessions: Mutex<HashMap<Token, SyncSender<Stream>>>,
     iperf3_tests: Mutex<HashMap<Cookie, SyncSender<Stream<u64>>>>,
-    /// Connections and flows of each iperf 2 client.
+    /// Connections of each iperf 2 client.
     iperf2_clients: Mutex<HashMap<IpAddr, u32>>,
+    /// Flows of datagrams of each; it may be anybody's name.
+    iperf2_senders: Mutex<HashMap<IpAddr, u32>>,
     udp_turn: Mutex<()>,
 }
 
@@ -95,44 +97,71 @@ impl Shared {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// For the one iperf3 test that opens its UDP streams.
-    fn udp_turn(&self) -> MutexGuard<'_, ()> {
-        self.udp_turn
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// For the one iperf3 test that opens its UDP streams; `None` while another
+    /// one does.
+    fn udp_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.udp_turn.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
-    fn iperf2_clients(&self) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
-        self.iperf2_clients
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// Clients of iperf 2 that come so.
+    fn iperf2_clients(&self, transport: Transport) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
+        match transport {
+            Transport::Tcp => &self.iperf2_clients,
+            Transport::Udp => &self.iperf2_senders,
+        }
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// One more connection or flow of a client; `None` when there are as many
-    /// clients as allowed, and it is none of them.
-    fn enlist_iperf2(&self, client: IpAddr) -> Option<Iperf2Client<'_>> {
-        let is_free = self.clients() < self.options.sessions_max;
-        let mut clients = self.iperf2_clients();
-        if !is_free && !clients.contains_key(&client) {
+    /// clients as allowed, and it is none of them. Senders of datagrams have a
+    /// share of their own: their addresses prove nothing, and invented ones
+    /// must not shut out anybody else.
+    fn enlist_iperf2(&self, client: IpAddr, transport: Transport) -> Option<Iperf2Client<'_>> {
+        let is_full = match transport {
+            Transport::Tcp => self.is_full(),
+            Transport::Udp => self.is_full_of(self.iperf2_clients(transport).len()),
+        };
+        let mut clients = self.iperf2_clients(transport);
+        if is_full && !clients.contains_key(&client) {
             return None;
         }
         *clients.entry(client).or_insert(0) += 1;
         Some(Iperf2Client {
             shared: self,
             client,
+            transport,
         })
     }
 
     /// Clients of all protocols.
     fn clients(&self) -> u32 {
-        let iperf = self.iperf3_tests().len() + self.iperf2_clients().len();
-        let all = self.sessions().len() + iperf;
+        let all = self.connected() + self.iperf2_clients(Transport::Udp).len();
         u32::try_from(all).unwrap_or(u32::MAX)
+    }
+
+    /// Those whose address is proved by a connection.
+    fn connected(&self) -> usize {
+        let iperf = self.iperf3_tests().len() + self.iperf2_clients(Transport::Tcp).len();
+        self.sessions().len() + iperf
+    }
+
+    /// Whether there are as many clients as allowed.
+    fn is_full(&self) -> bool {
+        self.is_full_of(self.connected())
+    }
+
+    fn is_full_of(&self, clients: usize) -> bool {
+        u32::try_from(clients).is_ok_and(|clients| clients >= self.options.sessions_max)
     }
 
     /// False when there are as many clients as allowed.
     fn enlist_iperf3(&self, cookie: Cookie, streams: SyncSender<Stream<u64>>) -> bool {
-        let is_free = self.clients() < self.options.sessions_max;
+        let is_free = !self.is_full();
         let mut tests = self.iperf3_tests();
         is_free && tests.insert(cookie, streams).is_none()
     }
@@ -142,15 +171,23 @@ impl Shared {
     }
 }
 
+/// What a client of iperf 2 comes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Tcp,
+    Udp,
+}
+
 /// A connection or flow of an iperf 2 client; forgotten when dropped.
 struct Iperf2Client<'a> {
     shared: &'a Shared,
     client: IpAddr,
+    transport: Transport,
 }
 
 impl Drop for Iperf2Client<'_> {
     fn drop(&mut self) {
-        let mut clients = self.shared.iperf2_clients();
+        let mut clients = self.shared.iperf2_clients(self.transport);
         if let Some(count) = clients.get_mut(&self.client) {
             *count -= 1;
             if *count == 0 {
@@ -203,6 +240,7 @@ impl Server {
             sessions: Mutex::default(),
             iperf3_tests: Mutex::default(),
             iperf2_clients: Mutex::default(),
+            iperf2_senders: Mutex::default(),
             udp_turn: Mutex::default(),
         };
         Ok(Self {

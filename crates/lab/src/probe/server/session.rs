@@ -82,9 +82,9 @@ impl Session<'_> {
         let token = random_token()?;
         let (sender, streams) = sync_channel(STREAMS_WAITING_MAX);
         let others = {
-            let others = self.shared.clients();
+            let (others, is_full) = (self.shared.clients(), self.shared.is_full());
             let mut sessions = self.shared.sessions();
-            if others >= self.shared.options.sessions_max {
+            if is_full {
                 let why = format!("{others} clients are being served, which is the most allowed");
                 return self.control.send(&Answer::Refused { why });
             }
@@ -150,9 +150,10 @@ impl Session<'_> {
         self.control.send(&Answer::Ready { port: 0 })?;
         let mut taken: Vec<Option<TcpStream>> = Vec::new();
         taken.resize_with(plan.connections().into(), || None);
-        let end = Instant::now() + PATIENCE;
         while taken.iter().any(Option::is_none) {
-            let (number, stream) = self.next_stream(streams, end)?;
+            // Each has its own patience: a client opens them one after the other,
+            // and a round trip of a long path for each adds up.
+            let (number, stream) = self.next_stream(streams, Instant::now() + PATIENCE)?;
             match taken.get_mut(usize::from(number)) {
                 Some(place @ None) => *place = Some(stream),
                 _ => return Err(ProbeError::protocol("it opens a stream nobody asked for")),
