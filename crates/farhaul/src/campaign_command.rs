@@ -247,7 +247,7 @@ fn show(
         false => print::out(&text::of(campaign, Screen::stdout()))?,
     }
     if let Some(trouble) = &campaign.error {
-        eprintln!("farhaul: {}", trouble.text);
+        print::aside(&trouble.text);
     }
     if written? && !is_json {
         print::line(&format!(

@@ -45,11 +45,11 @@ impl Failure {
                 Err(failure) => failure.report(),
             },
             Self::Usage(message) => {
-                eprintln!("farhaul: {}", message.trim_end());
+                print::aside(message.trim_end());
                 ExitCode::from(USAGE_CODE)
             }
             Self::Failed(message) => {
-                eprintln!("farhaul: {}", message.trim_end());
+                print::aside(message.trim_end());
                 ExitCode::FAILURE
             }
             Self::Reported => ExitCode::FAILURE,

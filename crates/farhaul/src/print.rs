@@ -1,6 +1,6 @@
 //! Standard output, without the panic of `println!` when the reader is gone.
 
-use std::io::{ErrorKind, Write, stdout};
+use std::io::{ErrorKind, Write, stderr, stdout};
 use std::path::Path;
 
 use farhaul_lab::live;
@@ -33,6 +33,12 @@ pub(crate) fn is_read(text: &str) -> Result<bool, Failure> {
 /// As [`out`], with a line end added.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     out(&format!("{text}\n"))
+}
+
+/// A line about ourselves on standard error, where it can be written: a closed or
+/// full one must not end what is being done.
+pub(crate) fn aside(text: &str) {
+    let _ = writeln!(stderr(), "farhaul: {text}");
 }
 
 /// Prints a JSON document for programs, indented, with a line end.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use farhaul_lab::probe::campaign::{Campaign, Line};
 use farhaul_lab::probe::datagram_flow::FlowPlan;
-use farhaul_lab::probe::examine::{Single, Target, examine, single, with_iperf3};
+use farhaul_lab::probe::examine::{Single, TCP_MS_MIN, Target, examine, single, with_iperf3};
 use farhaul_lab::probe::iperf3::Iperf3Plan;
 use farhaul_lab::probe::sweep::FIRST_BYTES as SWEEP_FIRST_BYTES;
 use farhaul_lab::probe::tcp_test::{Direction, TcpPlan, WINDOW_BYTES_MIN};
@@ -124,8 +124,8 @@ pub(crate) struct Far {
 struct Diagnose {
     #[command(flatten)]
     far: Far,
-    /// Seconds of each TCP test.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
+    /// Seconds of each TCP test, 1 at least; a long round trip makes it longer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = diagnosis_seconds)]
     time: f64,
 }
 
@@ -262,6 +262,14 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+fn diagnosis_seconds(text: &str) -> Result<f64, String> {
+    const LEAST: f64 = TCP_MS_MIN as f64 / 1e3;
+    match seconds(text)? {
+        seconds if seconds >= LEAST => Ok(seconds),
+        _ => Err(format!("a verdict needs a test of at least {LEAST} s")),
+    }
+}
+
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     match number.is_finite() && number > 0.0 {
@@ -368,7 +376,7 @@ impl Diagnose {
         let is_quiet = self.far.json;
         let tell = |step: &str| {
             if !is_quiet {
-                eprintln!("farhaul: {step}");
+                print::aside(step);
             }
         };
         let report = examine(&self.far.target()?, (self.time * 1e3) as u64, &tell);
@@ -437,7 +445,7 @@ impl Far {
             false => print::out(&text::of(report))?,
         }
         if let Some(trouble) = &report.error {
-            eprintln!("farhaul: {}", trouble.text);
+            print::aside(&trouble.text);
         }
         match report.exit_code {
             0 => Ok(()),

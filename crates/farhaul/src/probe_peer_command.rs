@@ -100,7 +100,7 @@ impl PeerCommand {
         };
         let report = examine(&target, TCP_MS, &|step| {
             if !self.json {
-                eprintln!("farhaul: {step}");
+                print::aside(step);
             }
         });
         match (self.json, &report.link_profile) {
@@ -113,7 +113,7 @@ impl PeerCommand {
             (false, None) => print::out(&text::of(&report))?,
         }
         if let Some(trouble) = &report.error {
-            eprintln!("farhaul: {}", trouble.text);
+            print::aside(&trouble.text);
         }
         match report.exit_code {
             0 => Ok(()),

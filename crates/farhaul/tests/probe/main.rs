@@ -137,6 +137,23 @@ fn single_tests_give_documents_that_fit_the_schema() {
 }
 
 #[test]
+fn whole_examinations_and_iperf3s_tests_fit_the_schema() {
+    let server = Server::start();
+    let far = ["127.0.0.1", "--port", &server.port, "--json", "--time", "1"];
+    let iperf3 = report(&probe(
+        &[&["iperf3"][..], &far, &["--way", "both"]].concat(),
+    ));
+    let down = &iperf3["observations"]["iperf3"]["down"];
+    assert!(down["received_bit_per_s"].as_f64().unwrap() > 1e6, "{down}");
+    let whole = report(&probe(&[&["diagnose"][..], &far].concat()));
+    // A busy machine may be called one.
+    let exit_code = whole["exit_code"].as_u64().unwrap();
+    assert!([0, 10].contains(&exit_code), "{}", whole["error"]);
+    assert!(whole["verdict"]["sentence"].is_string());
+    assert!(whole["link_profile"].is_string());
+}
+
+#[test]
 fn failures_have_their_codes_and_documents() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();

@@ -175,9 +175,13 @@ fn a_campaign_whose_first_run_brings_nothing_ends_as_with_a_silent_server() {
 }
 
 fn start(port: &str) -> Child {
+    start_verb(&["tcp"], port)
+}
+
+fn start_verb(words: &[&str], port: &str) -> Child {
     Command::new(FARHAUL)
         .arg("probe")
-        .args(command(&["tcp"], port))
+        .args(command(words, port))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -197,12 +201,38 @@ fn a_signal_ends_the_wait_for_a_silent_server() {
     }
 }
 
+#[test]
+fn a_signal_ends_every_verbs_test() {
+    let server = Server::start();
+    let verbs: [&[&str]; 5] = [
+        &["udp", "--time", "60"],
+        &["udp", "--time", "60", "--way", "down"],
+        &["sweep", "--time", "60"],
+        &["transact", "--time", "60"],
+        &["iperf3", "--time", "60", "--way", "both"],
+    ];
+    thread::scope(|scope| {
+        for verb in verbs {
+            let port = server.port.clone();
+            scope.spawn(move || {
+                let child = start_verb(verb, &port);
+                thread::sleep(Duration::from_secs(2));
+                kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+                let seen = document(&ended(child), REPORT);
+                assert_eq!(outcome(&seen), ("interrupted".to_owned(), 7), "{verb:?}");
+            });
+        }
+    });
+}
+
 /// What is done with an answer of the server, by its number: 0 is the welcome,
 /// 1 to 8 are clock readings, then come `ready`, `go`, and the result.
 type Harm = fn(u32, String) -> Deed;
 
 enum Deed {
     Pass(String),
+    /// And one more answer, which the server never gave.
+    And(String, &'static str),
     Raw(Vec<u8>),
     Close,
     Stall,
@@ -252,6 +282,10 @@ fn answers(mut far: TcpStream, mut near: TcpStream, harm: Harm) {
         }
         match harm(number, String::from_utf8(text).unwrap()) {
             Deed::Pass(text) => say(&mut near, &text),
+            Deed::And(text, more) => {
+                say(&mut near, &text);
+                say(&mut near, more);
+            }
             Deed::Raw(bytes) => drop(near.write_all(&bytes)),
             Deed::Close => break,
             Deed::Stall => return quiet(&mut far),
@@ -313,6 +347,66 @@ fn a_server_that_turns_bad_in_the_middle_is_named() {
             });
         }
     });
+}
+
+#[test]
+fn a_signal_also_ends_a_test_whose_server_said_too_early_that_it_is_over() {
+    const TCP: &str = "{\"answer\":\"tcp_done\",\"streams\":[],\"other_sessions\":0}";
+    const UDP: &str =
+        "{\"answer\":\"datagrams_done\",\"sent\":0,\"count\":null,\"other_sessions\":0}";
+    let cases: [(&[&str], Harm); 3] = [
+        (&["tcp", "--time", "300"], |n, text| match n {
+            GO => Deed::And(text, TCP),
+            _ => Deed::Pass(text),
+        }),
+        (&["udp", "--time", "300"], |n, text| match n {
+            GO => Deed::And(text, UDP),
+            _ => Deed::Pass(text),
+        }),
+        (
+            &["udp", "--time", "300", "--way", "down"],
+            |n, text| match n {
+                GO => Deed::And(text, UDP),
+                _ => Deed::Pass(text),
+            },
+        ),
+    ];
+    let server = Server::start();
+    thread::scope(|scope| {
+        for (words, harm) in cases {
+            let port = between(&server, harm);
+            scope.spawn(move || {
+                let child = start_verb(words, &port);
+                thread::sleep(Duration::from_secs(2));
+                kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+                let seen = document(&ended(child), REPORT);
+                assert_eq!(outcome(&seen), ("interrupted".to_owned(), 7), "{words:?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_full_standard_error_changes_no_exit_code() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    drop(listener);
+    for words in [&["diagnose"][..], &["tcp"], &["campaign", "--runs", "1"]] {
+        let folder = crate::campaigns::Folder::new("full");
+        let mut asked = command(words, &port);
+        if words[0] == "campaign" {
+            asked.extend(["--file".to_owned(), folder.file()]);
+        }
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let status = Command::new(FARHAUL)
+            .arg("probe")
+            .args(asked)
+            .stdout(Stdio::null())
+            .stderr(full.unwrap())
+            .status()
+            .unwrap();
+        assert_eq!(status.code(), Some(3), "{words:?}");
+    }
 }
 
 /// Every number of a document becomes another one, as far as it fits.
@@ -385,6 +479,34 @@ fn figures_that_cannot_be_give_a_document_all_the_same() {
 }
 
 #[test]
+fn figures_that_cannot_be_are_judged_without_harm() {
+    let harms: [Harm; 3] = [
+        |n, text| match n {
+            0..RESULT => Deed::Pass(text),
+            _ => changed(&text, &json!(u64::MAX)),
+        },
+        |n, text| match n {
+            0..RESULT => Deed::Pass(text),
+            _ => changed(&text, &json!(u32::MAX)),
+        },
+        |n, text| match n {
+            0..RESULT => Deed::Pass(text),
+            _ => changed(&text, &json!(0)),
+        },
+    ];
+    let server = Server::start();
+    thread::scope(|scope| {
+        for (nth, harm) in harms.into_iter().enumerate() {
+            let port = between(&server, harm);
+            scope.spawn(move || {
+                let seen = report(&run(&["diagnose", "--time", "1"], &port));
+                assert!(outcome(&seen).1 < 11, "{nth}: {seen}");
+            });
+        }
+    });
+}
+
+#[test]
 fn what_cannot_be_asked_for_is_refused_before_anything_is_sent() {
     for words in [
         &["tcp", "x", "--time", "0"][..],
@@ -406,7 +528,14 @@ fn what_cannot_be_asked_for_is_refused_before_anything_is_sent() {
         &["iperf3", "x", "--streams", "0"],
         &["iperf3", "x", "--udp", "--mss", "1000"],
         &["iperf3", "x", "--udp", "--payload", "70000"],
+        &["iperf3", "x", "--udp", "--payload", "0"],
+        &["iperf3", "x", "--payload", "0"],
+        &["iperf3", "x", "--mss", "1"],
+        &["iperf3", "x", "--mss", "20000"],
+        &["iperf3", "x", "--window", "0"],
+        &["iperf3", "x", "--window", "600m"],
         &["diagnose", "x", "--time", "0"],
+        &["diagnose", "x", "--time", "0.5"],
         &["serve", "--window", "1"],
         &["serve", "--clients", "0"],
         &["serve", "--port", "5001", "--iperf2", "5001"],

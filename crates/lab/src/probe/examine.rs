@@ -20,6 +20,11 @@ use super::sweep::sweep;
 use super::tcp_test::{Direction, TcpPlan};
 use super::{path_check, transact};
 
+/// Shortest TCP test that a verdict can rest on.
+pub const TCP_MS_MIN: u64 = 1000;
+/// And in round trips, for long paths: a start, and a second half to judge.
+const TCP_ROUND_TRIPS_MIN: u64 = 10;
+
 /// Where to, and how thoroughly.
 #[derive(Debug, Clone)]
 pub struct Target {
@@ -58,6 +63,7 @@ pub fn examine(target: &Target, tcp_ms: u64, tell: Tell<'_>) -> Report {
         report.verdict = Some(diagnose(&report.observations));
         report.link_profile = super::link_words::of(&report.observations);
     }
+    let outcome = outcome.and_then(|()| grounded(&report, tcp_ms));
     report.ended(outcome)
 }
 
@@ -120,6 +126,7 @@ fn look(
     let never = AtomicBool::new(false);
     let idle = Pinger::new(client)?.run(Duration::from_millis(20), 25, &never)?;
     seen.idle = Some(idle);
+    let tcp_ms = tcp_ms.max(idle.p50_us.unwrap_or(0).saturating_mul(TCP_ROUND_TRIPS_MIN) / 1000);
     tell("longest packet, rewritten marks");
     let path = path_check::check(client)?;
     let headers_bytes = if client.server().is_ipv6() { 48 } else { 28 };
@@ -137,6 +144,19 @@ fn look(
     tell("transactions");
     seen.transactions = Some(transact::transact(client, Duration::from_secs(1))?);
     Ok(())
+}
+
+/// A clean circuit whose rate nobody has seen is none.
+fn grounded(report: &Report, tcp_ms: u64) -> Result<(), ProbeError> {
+    let seen = &report.observations;
+    let verdict = report.verdict.as_ref();
+    match verdict.is_none_or(|verdict| verdict.is_grounded(seen)) {
+        true => Ok(()),
+        false => Err(ProbeError::Silent {
+            seconds: tcp_ms / 1000,
+            during: "TCP was to carry data".to_owned(),
+        }),
+    }
 }
 
 fn flows(

@@ -21,10 +21,9 @@ fn words(seen: &Observations, direction: Direction) -> Option<String> {
     let way = Way::of(seen, direction)?;
     let frame_share = way.frame_share()?;
     let capacity = way.capacity_bit_per_s?;
-    let is_policed = way
-        .faults()
-        .iter()
-        .any(|finding| finding.fault == Fault::Policer);
+    let faults = way.faults();
+    let has = |fault| faults.iter().any(|finding| finding.fault == fault);
+    let is_policed = has(Fault::Policer);
     let line = match is_policed {
         true => way.line_bit_per_s.unwrap_or(capacity),
         false => capacity,
@@ -40,6 +39,17 @@ fn words(seen: &Observations, direction: Direction) -> Option<String> {
     }
     if let Some(loss) = way.wire_loss() {
         let _ = write!(text, " loss {:.4}%", loss * 100.0);
+    }
+    if let Some(quiet) = way.quiet {
+        if has(Fault::Reordering) {
+            // The latest of them was held back for the whole time.
+            let (share, hold_us) = (quiet.reordering() * 100.0, quiet.count.delays.max_us.max(1));
+            let _ = write!(text, " reorder {share:.4}% {hold_us}us");
+        }
+        if way.duplicates().is_some() {
+            let share = quiet.count.duplicates as f64 / (quiet.sent as f64).max(1.0);
+            let _ = write!(text, " duplicate {:.4}%", share.min(1.0) * 100.0);
+        }
     }
     if let Some(mtu) = way.mtu_bytes.filter(|_| way.is_black_hole) {
         let _ = write!(text, " mtu {mtu}");

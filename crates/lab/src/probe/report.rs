@@ -68,6 +68,31 @@ pub struct Observations {
     pub transactions: Option<Transactions>,
 }
 
+impl Observations {
+    /// What other clients of the server may have done to the figures, at the
+    /// beginning or during any test; null where there were none.
+    pub(crate) fn interference(&self) -> Option<String> {
+        let flows = [
+            &self.trains,
+            &self.flood_up,
+            &self.flood_down,
+            &self.quiet_up,
+            &self.quiet_down,
+            &self.both_loaded,
+        ];
+        let flows = flows.into_iter().flatten().chain(&self.flows);
+        let loaded = [&self.tcp_up, &self.tcp_down].into_iter().flatten();
+        let tcp = loaded.map(|loaded| &loaded.test).chain(&self.tcp);
+        let most = flows
+            .map(|flow| flow.other_sessions)
+            .chain(tcp.map(|test| test.other_sessions))
+            .fold(self.other_sessions, u32::max);
+        (most > 0).then(|| {
+            format!("the server had up to {most} other clients meanwhile: figures may be too low")
+        })
+    }
+}
+
 /// What went wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trouble {

@@ -121,6 +121,16 @@ impl TcpState {
         }
     }
 
+    /// Whether both ends agreed on timestamps.
+    pub(crate) fn uses_timestamps(&self) -> bool {
+        self.options & 1 != 0
+    }
+
+    /// Whether both ends agreed on selective acknowledgements.
+    pub(crate) fn uses_sack(&self) -> bool {
+        self.options & 2 != 0
+    }
+
     /// Whether both ends agreed on window scaling.
     pub fn scales_windows(&self) -> bool {
         self.options & 4 != 0

@@ -61,10 +61,12 @@ pub fn of(report: &Report) -> String {
         );
     }
     rfc6349_lines(&mut text, report);
-    report
-        .verdict
-        .iter()
-        .for_each(|verdict| verdict_lines(&mut text, verdict));
+    match &report.verdict {
+        Some(verdict) => verdict_lines(&mut text, verdict),
+        None => seen.interference().iter().for_each(|note| {
+            let _ = writeln!(text, "  note: {note}");
+        }),
+    }
     if let Some(words) = &report.link_profile {
         let _ = writeln!(text, "\nreplay: farhaul link run IF_A IF_B {words}");
     }

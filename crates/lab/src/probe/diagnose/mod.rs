@@ -81,6 +81,13 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// Whether it rests on anything: without a fault, on how much of the circuit
+    /// TCP used in one direction at least.
+    pub(crate) fn is_grounded(&self, seen: &Observations) -> bool {
+        let share = |direction| Way::of(seen, direction)?.share();
+        !self.findings.is_empty() || share(Direction::Up).or(share(Direction::Down)).is_some()
+    }
+
     /// The faults, each once.
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults: Vec<Fault> = self.findings.iter().map(|found| found.fault).collect();
@@ -138,6 +145,9 @@ fn sentence(findings: &[Finding], ways: &[Option<Way<'_>>]) -> String {
         Some(format!("{} of {} {}", mbit(got), mbit(of), way.name()))
     });
     let shares: Vec<String> = shares.collect();
+    if shares.is_empty() {
+        return "Nothing can be said: TCP brought no data in the time it had.".to_owned();
+    }
     format!(
         "No fault found: one TCP stream carried {}.",
         shares.join(", ")
@@ -259,18 +269,7 @@ fn notes(seen: &Observations, ways: &[Option<Way<'_>>]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let others = [&seen.trains, &seen.flood_up, &seen.flood_down]
-        .into_iter()
-        .flatten();
-    if let Some(most) = others
-        .map(|flow| flow.other_sessions)
-        .max()
-        .filter(|most| *most > 0)
-    {
-        notes.push(format!(
-            "the server had up to {most} other clients meanwhile: figures may be too low"
-        ));
-    }
+    notes.extend(seen.interference());
     notes
 }
 

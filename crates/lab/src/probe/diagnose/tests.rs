@@ -1,5 +1,6 @@
 //! Constructed observations, and what must be made of them.
 
+mod notes;
 mod starved;
 
 use super::*;

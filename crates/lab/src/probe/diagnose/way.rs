@@ -4,6 +4,7 @@ use crate::probe::examine::side;
 use crate::probe::host::HostFacts;
 use crate::probe::observe::{FlowResult, FlowWay, TcpWay};
 use crate::probe::report::{LoadedTcp, Observations};
+use crate::probe::socket_state::TcpState;
 use crate::probe::tcp_test::Direction;
 
 use super::{Finding, hosts, loss, mbit};
@@ -203,6 +204,11 @@ impl<'a> Way<'a> {
                 "a box on the way lowers the MSS from {sent} to {mss} bytes"
             ));
         }
+        if let (Some(again), Some(quiet)) = (self.duplicates(), self.quiet) {
+            let sent = quiet.sent;
+            notes.push(format!("{again} of {sent} small datagrams came twice {name}: a path on the way is joined to itself, or repeats what it takes for lost"));
+        }
+        notes.extend(self.stripped());
         if let Some(share) = self.share().filter(|share| *share < 0.8)
             && self.faults().is_empty()
         {
@@ -210,6 +216,43 @@ impl<'a> Way<'a> {
             notes.push(format!("one TCP stream used {percent:.0} % of the circuit {name} in this time, and nothing seen limits it: its congestion control was still growing"));
         }
         notes
+    }
+
+    /// Datagrams of the quiet flow that came again, where it is no accident.
+    pub(crate) fn duplicates(&self) -> Option<u64> {
+        const DATAGRAMS_MIN: u64 = 5;
+        let quiet = self.quiet?;
+        Some(quiet.count.duplicates).filter(|again| *again >= DATAGRAMS_MIN)
+    }
+
+    /// What the stream did without although both hosts have it on.
+    fn stripped(&self) -> Vec<String> {
+        type IsOn = fn(&HostFacts) -> Option<bool>;
+        let agreed = |state: &TcpState| [state.uses_sack(), state.uses_timestamps()];
+        let streams = self.tcp().and_then(|tcp| tcp.streams.first());
+        let Some(agreed) = streams.map(|pair| agreed(&pair.sender.settings.at_start)) else {
+            return Vec::new();
+        };
+        let options: [(&str, u8, IsOn); 2] = [
+            ("selective acknowledgements", 4, |host| host.sack),
+            ("timestamps", 8, |host| host.timestamps),
+        ];
+        let is_on = |of: IsOn| {
+            let hosts = [self.sender_host, self.receiver_host];
+            hosts
+                .into_iter()
+                .all(|host| host.and_then(of) == Some(true))
+        };
+        let missing = options
+            .into_iter()
+            .zip(agreed)
+            .filter(|(_, agreed)| !agreed);
+        missing
+            .filter(|((_, _, of), _)| is_on(*of))
+            .map(|((what, number, _), _)| {
+                format!("{what} were not agreed on {}, though both hosts have them on: a box on the way removes TCP option {number}", self.name())
+            })
+            .collect()
     }
 
     fn syn_mss_bytes(&self) -> Option<u32> {

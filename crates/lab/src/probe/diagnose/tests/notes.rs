@@ -1,0 +1,154 @@
+//! What is worth knowing and no fault, and what a verdict rests on.
+
+use super::*;
+use crate::probe::observe::StreamPair;
+use crate::probe::socket_state::{SocketSettings, TcpState};
+use crate::probe::tcp_test::StreamEnd;
+
+#[test]
+fn other_clients_are_noted_whenever_they_were_there() {
+    type Meet = fn(&mut Observations) -> &mut u32;
+    let meets: [Meet; 5] = [
+        |seen| &mut seen.other_sessions,
+        |seen| &mut seen.quiet_down.as_mut().unwrap().other_sessions,
+        |seen| &mut seen.both_loaded.as_mut().unwrap().other_sessions,
+        |seen| &mut seen.tcp_up.as_mut().unwrap().test.other_sessions,
+        |seen| &mut seen.tcp_down.as_mut().unwrap().test.other_sessions,
+    ];
+    for (nth, meet) in meets.into_iter().enumerate() {
+        let verdict = changed(|seen| *meet(seen) = 3);
+        let is_told = |note: &String| note.contains("up to 3 other clients");
+        assert_eq!(
+            verdict.notes.iter().filter(|note| is_told(note)).count(),
+            1,
+            "{nth}"
+        );
+    }
+    let mut report = Report::new("x");
+    report.observations.tcp = vec![clean().tcp_up.unwrap().test];
+    report.observations.tcp[0].other_sessions = 1;
+    assert!(crate::probe::text::of(&report).contains("1 other clients"));
+}
+
+#[test]
+fn copies_are_noted_and_replayed_and_no_loss() {
+    let mut seen = clean();
+    let twice = FlowCount {
+        duplicates: 600,
+        ..FlowCount::default()
+    };
+    seen.quiet_down = flow(Direction::Down, way(60_000, 0, twice));
+    let verdict = diagnose(&seen);
+    assert_eq!(verdict.faults(), []);
+    assert!(verdict.notes[0].contains("600 of 60000"), "{verdict:?}");
+    let words = crate::probe::link_words::of(&seen).unwrap();
+    assert!(
+        words.contains("backward") && words.contains("duplicate 1%"),
+        "{words}"
+    );
+}
+
+#[test]
+fn what_came_out_of_order_is_replayed() {
+    let mut seen = clean();
+    let late = FlowCount {
+        reordered: 1200,
+        reorder_places_max: 40,
+        delays: Delays {
+            max_us: 5000,
+            ..Delays::default()
+        },
+        ..FlowCount::default()
+    };
+    seen.quiet_up = flow(Direction::Up, way(60_000, 0, late));
+    let words = crate::probe::link_words::of(&seen).unwrap();
+    assert!(words.contains("reorder 2% 5ms"), "{words}");
+}
+
+/// A stream whose handshake agreed on these options.
+fn agreed_on(options: u8) -> StreamPair {
+    let end = |sends| StreamEnd {
+        connection: 0,
+        goes_up: true,
+        sends,
+        start_ns: 0,
+        first_ns: None,
+        last_ns: None,
+        bytes: 0,
+        settings: SocketSettings {
+            at_start: TcpState {
+                options,
+                ..TcpState::default()
+            },
+            ..SocketSettings::default()
+        },
+        samples: Vec::new(),
+        error: None,
+    };
+    StreamPair {
+        sender: end(true),
+        receiver: end(false),
+    }
+}
+
+#[test]
+fn options_that_both_hosts_have_and_no_stream_are_noted() {
+    let notes = |options: u8, theirs: bool| {
+        let verdict = changed(|seen| {
+            for (host, is_on) in [
+                (&mut seen.client_host, true),
+                (&mut seen.server_host, theirs),
+            ] {
+                let host = host.as_mut().unwrap();
+                (host.sack, host.timestamps) = (Some(is_on), Some(is_on));
+            }
+            let test = &mut seen.tcp_up.as_mut().unwrap().test;
+            test.up.as_mut().unwrap().streams = vec![agreed_on(options)];
+        });
+        assert_eq!(verdict.faults(), []);
+        let removed = |note: &&String| note.contains("a box on the way removes TCP option");
+        verdict
+            .notes
+            .iter()
+            .filter(removed)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(notes(7, true), [""; 0]);
+    let without_sack = notes(5, true);
+    assert!(
+        without_sack[0].contains("option 4") && without_sack.len() == 1,
+        "{without_sack:?}"
+    );
+    assert_eq!(notes(4, true).len(), 2);
+    // A host that has them off is no box.
+    assert_eq!(notes(4, false), [""; 0]);
+}
+
+#[test]
+fn without_a_rate_no_circuit_is_clean() {
+    let mut seen = clean();
+    for loaded in [&mut seen.tcp_up, &mut seen.tcp_down] {
+        let test = &mut loaded.as_mut().unwrap().test;
+        for way in [&mut test.up, &mut test.down].into_iter().flatten() {
+            (way.mean_bit_per_s, way.steady_bit_per_s) = (None, None);
+        }
+    }
+    let verdict = diagnose(&seen);
+    assert_eq!(verdict.faults(), []);
+    assert!(
+        !verdict.sentence.contains("No fault"),
+        "{}",
+        verdict.sentence
+    );
+    assert!(!verdict.is_grounded(&seen) && diagnose(&clean()).is_grounded(&clean()));
+}
+
+#[test]
+fn counts_that_cannot_be_have_no_sum_that_overflows() {
+    let mut seen = clean();
+    let odd = || way(u64::MAX, 1, FlowCount::default());
+    seen.quiet_up = flow(Direction::Up, odd());
+    seen.quiet_down = flow(Direction::Down, odd());
+    assert_eq!(diagnose(&seen).faults(), []);
+}
