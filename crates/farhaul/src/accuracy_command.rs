@@ -6,23 +6,35 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use farhaul_lab::measurement::Row;
-use farhaul_lab::probe::accuracy::memo::{self, MemoOptions};
+use farhaul_lab::probe::accuracy::beside::{self, BesideOptions};
+use farhaul_lab::probe::accuracy::endurance;
+use farhaul_lab::probe::accuracy::memo::{self, MemoOptions, TABLES, Table};
 use farhaul_lab::probe::accuracy::plant::Plant;
-use farhaul_lab::probe::accuracy::{self, AccuracyOptions, Run};
+use farhaul_lab::probe::accuracy::{self, AccuracyOptions, Run, fingerprint};
 use farhaul_lab::require_root;
 
 use crate::failure::Failure;
 use crate::print;
 
+/// All plants that can share the machine, for `--only`.
+const PLANTS: &str = "plants";
+
 /// `farhaul lab probe`.
 #[derive(Debug, Args)]
 pub(crate) struct AccuracyCommand {
-    /// Only plants whose name contains this; `memo` is the memo's table.
+    /// Only plants and tables whose name contains this; `plants` are all plants
+    /// but `clean_wide`, which wants the machine for itself. Tables: `memo`, the
+    /// memo's; `windows`, of whole segments by round trip; `iperf3`, our rates
+    /// beside iperf3's; `campaign`, 8755 runs and the memory they take.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Runs of each plant, and of each window of the memo's table.
+    /// Runs of each plant; of circuits without a fault 2.5 times as many.
     #[arg(long, value_name = "N", default_value_t = 20)]
     runs: u32,
+    /// Runs of each window of the tables [default: 50 of the memo's, 5 of the
+    /// other].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    window_runs: Option<u32>,
     /// Runs at once, each in namespaces of its own.
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=accuracy::JOBS_MAX as i64))]
@@ -40,61 +52,64 @@ pub(crate) struct AccuracyCommand {
 }
 
 impl AccuracyCommand {
+    fn memo(&self, options: &AccuracyOptions) -> MemoOptions {
+        MemoOptions {
+            runs: self.window_runs,
+            made_by: options.made_by.clone(),
+            lab: options.lab.clone(),
+            program: options.program.clone(),
+            folder: self.out.clone(),
+            stop: Arc::clone(&options.stop),
+        }
+    }
+
     pub(crate) fn run(self, program: PathBuf, stop: Arc<AtomicBool>) -> Result<(), Failure> {
         require_root("`farhaul lab probe`")?;
-        let is_wanted = |plant: &Plant| plant.name().contains(&self.only);
+        let is_wanted = |plant: &Plant| match self.only.as_str() {
+            PLANTS => *plant != Plant::CleanWide,
+            only => plant.name().contains(only),
+        };
         let options = AccuracyOptions {
             plants: Plant::ALL.into_iter().filter(is_wanted).collect(),
             runs: self.runs.into(),
             seed: self.seed,
             jobs: self.jobs.into(),
             lab: self.name.clone(),
-            program: program.clone(),
+            made_by: fingerprint(&program)?,
+            program,
             runs_file: self.out.join("probe-runs.jsonl"),
-            stop: Arc::clone(&stop),
+            stop,
         };
-        let has_memo = memo::NAME.contains(&self.only);
-        if options.plants.is_empty() && !has_memo {
+        let tables: Vec<&Table> = TABLES
+            .into_iter()
+            .filter(|table| table.name.contains(&self.only))
+            .collect();
+        let is_beside = beside::NAME.contains(&self.only);
+        let is_endurance = endurance::NAME.contains(&self.only);
+        if options.plants.is_empty() && tables.is_empty() && !is_beside && !is_endurance {
             return Err(Failure::usage(format!(
-                "no plant is called `{}`",
+                "no plant and no table is called `{}`",
                 self.only
             )));
         }
-        let tell = |run: &Run| {
-            let outcome = match &run.error {
-                Some(error) => error.clone(),
-                None => format!(
-                    "{} {:?}",
-                    if run.is_right { "right" } else { "WRONG" },
-                    run.found
-                ),
+        let mut rows = Vec::new();
+        for table in tables {
+            rows.extend(memo::rows(&self.memo(&options), table, &tell)?);
+        }
+        if is_beside {
+            let beside = BesideOptions {
+                seed: options.seed,
+                lab: options.lab.clone(),
+                program: options.program.clone(),
+                stop: Arc::clone(&options.stop),
             };
-            let held_up = match run.error.is_some() || run.counts() {
-                true => "",
-                false => ", held up by the machine: not counted",
-            };
-            let line = format!(
-                "{} [{}] {outcome}, {:.0} s{held_up}",
-                run.plant.name(),
-                run.words,
-                run.seconds
-            );
-            // Whoever watched may have gone; the runs go on.
-            let _ = print::line(&line);
-        };
-        let memo_options = MemoOptions {
-            runs: self.runs,
-            lab: self.name,
-            program,
-            folder: self.out.clone(),
-            stop,
-        };
-        let memo_rows = match has_memo {
-            true => memo::rows(&memo_options, &|line| drop(print::line(line)))?,
-            false => Vec::new(),
-        };
-        let mut document = accuracy::run(&options, &tell)?;
-        document.rows.extend(memo_rows);
+            rows.extend(beside::rows(&beside, &tell)?);
+        }
+        if is_endurance {
+            rows.extend(endurance::rows(&self.memo(&options), &tell)?);
+        }
+        let mut document = accuracy::run(&options, &|run| tell(&run_words(run)))?;
+        document.rows.extend(rows);
         let path = document.write(&self.out)?;
         for row in &document.rows {
             print::line(&row_words(row))?;
@@ -107,6 +122,32 @@ impl AccuracyCommand {
     }
 }
 
+/// Whoever watched may have gone; the runs go on.
+fn tell(line: &str) {
+    let _ = print::line(line);
+}
+
+fn run_words(run: &Run) -> String {
+    let outcome = match &run.error {
+        Some(error) => error.clone(),
+        None => format!(
+            "{} {:?}",
+            if run.is_right { "right" } else { "WRONG" },
+            run.found
+        ),
+    };
+    let held_up = match run.error.is_some() || run.counts() {
+        true => "",
+        false => ", held up by the machine: not counted",
+    };
+    format!(
+        "{} [{}] {outcome}, {:.0} s{held_up}",
+        run.plant.name(),
+        run.words,
+        run.seconds
+    )
+}
+
 /// Shares as percentages; a failure says why.
 fn row_words(row: &Row) -> String {
     let value = match (row.value, row.unit.as_str()) {
@@ -114,9 +155,13 @@ fn row_words(row: &Row) -> String {
         (Some(share), "") => format!("{:.1} %", share * 100.0),
         (Some(value), unit) => format!("{value:.3} {unit}"),
     };
-    let name = match row.scenario.starts_with(memo::NAME) {
-        true => format!("{}, {}", row.scenario, row.config),
-        false => row.scenario.clone(),
+    let name = match row.config.as_str() {
+        "probe" => row.scenario.clone(),
+        config => format!("{}, {config}", row.scenario),
     };
-    format!("{name:<40} {:<18} {value}", row.metric)
+    let missing = match (&row.error, row.value) {
+        (Some(error), Some(_)) => format!(", {error}"),
+        _ => String::new(),
+    };
+    format!("{name:<40} {:<18} {value}{missing}", row.metric)
 }

@@ -223,6 +223,8 @@ pub(crate) struct Worker<'a> {
     stop: &'a AtomicBool,
     stream: TcpStream,
     end: StreamEnd,
+    /// What is sent, or room for what comes; made before the time begins.
+    piece: Vec<u8>,
     next_sample_ns: u64,
     thread_start: ThreadTime,
 }
@@ -258,6 +260,10 @@ impl<'a> Worker<'a> {
             stop,
             stream,
             end,
+            piece: match sends {
+                true => noise(PIECE_BYTES),
+                false => vec![0; PIECE_BYTES],
+            },
             next_sample_ns: 0,
             thread_start: ThreadTime::default(),
         })
@@ -286,10 +292,9 @@ impl<'a> Worker<'a> {
     }
 
     fn send(&mut self) -> io::Result<()> {
-        let piece = noise(PIECE_BYTES);
         let end_ns = self.end_ns();
         while now_ns() < end_ns && !self.stop.load(Ordering::Relaxed) {
-            match self.stream.write(&piece) {
+            match self.stream.write(&self.piece) {
                 Ok(bytes) => self.moved(bytes),
                 Err(error) if is_slice_over(&error) => {}
                 Err(error) => return Err(error),
@@ -316,10 +321,9 @@ impl<'a> Worker<'a> {
     }
 
     fn receive(&mut self) -> io::Result<()> {
-        let mut piece = vec![0; PIECE_BYTES];
         let until_ns = self.end_ns() + DRAIN_NS;
         while now_ns() < until_ns && !self.stop.load(Ordering::Relaxed) {
-            match self.stream.read(&mut piece) {
+            match self.stream.read(&mut self.piece) {
                 Ok(0) => break,
                 Ok(bytes) => {
                     self.moved(bytes);

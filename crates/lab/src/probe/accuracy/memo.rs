@@ -1,11 +1,13 @@
-//! The memo's table again: throughput by receive window, on a circuit of its
-//! rate and on a long one, beside what window / round trip predicts; each
-//! circuit is a campaign in which the windows take turns.
+//! Throughput by receive window beside what window / round trip predicts: the
+//! memo's table again, on a circuit of its rate and on a long one, and windows
+//! of whole segments by round trip. Each circuit is a campaign in which the
+//! windows take turns.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::child::Program;
 use super::single::serving;
 use crate::deployment::Lab;
 use crate::error::{During, LabError};
@@ -14,17 +16,72 @@ use crate::probe::campaign::group::Group;
 use crate::probe::campaign::{Campaign, window_name};
 use crate::topology::{LabOptions, SERVER};
 
-/// Name of these rows, for `--only`.
-pub const NAME: &str = "memo";
-/// Name, words of `farhaul link`, rate in Mbit/s.
-const CIRCUITS: [(&str, &str, &str); 2] = [
-    ("1gbit-10ms", "rate 1gbit delay 5ms", "1000"),
-    ("oc3-40ms", "oc3 delay 20ms", "155.52"),
-];
-/// Windows XP's, the two of the memo's Linux host, and none.
-const WINDOWS: &str = "8k,64k,87380,own";
-const WINDOWS_COUNT: u32 = 4;
-const RUN_TIME: &str = "3s";
+/// Some circuits and the windows that take turns on each.
+#[derive(Debug)]
+pub struct Table {
+    /// Of its rows, for `--only`.
+    pub name: &'static str,
+    /// Runs of each window, where nothing else is asked for.
+    runs: u32,
+    windows: &'static str,
+    windows_count: u32,
+    circuits: &'static [Circuit],
+}
+
+#[derive(Debug)]
+struct Circuit {
+    name: &'static str,
+    /// Of `farhaul link`.
+    words: &'static str,
+    rate_mbit: &'static str,
+    /// Many round trips: a rate from the first byte to the last is too high by
+    /// a window, and too low by the start.
+    run_time: &'static str,
+}
+
+const fn circuit(
+    name: &'static str,
+    words: &'static str,
+    rate_mbit: &'static str,
+    run_time: &'static str,
+) -> Circuit {
+    Circuit {
+        name,
+        words,
+        rate_mbit,
+        run_time,
+    }
+}
+
+/// All tables.
+pub const TABLES: [&Table; 2] = [&MEMO, &SEGMENTS];
+
+/// Windows XP's, the two of the memo's Linux host, and none; as many runs of a
+/// circuit as a distribution needs.
+const MEMO: Table = Table {
+    name: "memo",
+    runs: 50,
+    windows: "8k,64k,87380,own",
+    windows_count: 4,
+    circuits: &[
+        circuit("1gbit-10ms", "rate 1gbit delay 5ms", "1000", "3s"),
+        circuit("oc3-40ms", "oc3 delay 20ms", "155.52", "3s"),
+    ],
+};
+
+/// 6, 45 and 60 segments of 1448 bytes.
+const SEGMENTS: Table = Table {
+    name: "windows",
+    runs: 5,
+    windows: "8688,65160,86880",
+    windows_count: 3,
+    circuits: &[
+        circuit("5ms", "rate 1gbit delay 2.5ms", "1000", "3s"),
+        circuit("10ms", "rate 1gbit delay 5ms", "1000", "3s"),
+        circuit("40ms", "rate 1gbit delay 20ms", "1000", "5s"),
+        circuit("100ms", "rate 1gbit delay 50ms", "1000", "10s"),
+    ],
+};
 /// How far a window's throughput may be from window / round trip.
 const OFF_MAX: f64 = 0.05;
 /// What the memo reached when no window was in the way.
@@ -33,8 +90,11 @@ const UTILISATION_MIN: f64 = 0.8;
 /// What to do.
 #[derive(Debug, Clone)]
 pub struct MemoOptions {
-    /// Runs of each window.
-    pub runs: u32,
+    /// Runs of each window, if not the table's own number.
+    pub runs: Option<u32>,
+    /// [`super::fingerprint`] of the program: its runs are not mixed with
+    /// another one's.
+    pub made_by: String,
     /// Name of the labs.
     pub lab: String,
     /// This very program.
@@ -45,14 +105,21 @@ pub struct MemoOptions {
     pub stop: Arc<AtomicBool>,
 }
 
-/// Does what is missing of all circuits, and tells of each. A circuit that
+/// Does what is missing of a table's circuits, and tells of each. A circuit that
 /// failed is a row.
-pub fn rows(options: &MemoOptions, tell: &dyn Fn(&str)) -> Result<Vec<Row>, LabError> {
+pub fn rows(
+    options: &MemoOptions,
+    table: &Table,
+    tell: &dyn Fn(&str),
+) -> Result<Vec<Row>, LabError> {
     let mut rows = Vec::new();
-    for (name, words, rate_mbit) in CIRCUITS {
-        tell(&format!("{NAME} [{words}] windows {WINDOWS}"));
-        let scenario = format!("{NAME} {name}");
-        let outcome = campaign(options, name, words, rate_mbit);
+    for circuit in table.circuits {
+        let scenario = format!("{} {}", table.name, circuit.name);
+        tell(&format!(
+            "{scenario} [{}] windows {}",
+            circuit.words, table.windows
+        ));
+        let outcome = campaign(options, table, circuit);
         if options.stop.load(Ordering::Relaxed) {
             return Err(LabError::Interrupted);
         }
@@ -70,28 +137,25 @@ pub fn rows(options: &MemoOptions, tell: &dyn Fn(&str)) -> Result<Vec<Row>, LabE
     Ok(rows)
 }
 
-fn campaign(
-    options: &MemoOptions,
-    name: &str,
-    words: &str,
-    rate_mbit: &str,
-) -> Result<Campaign, LabError> {
+fn campaign(options: &MemoOptions, table: &Table, circuit: &Circuit) -> Result<Campaign, LabError> {
     std::fs::create_dir_all(&options.folder)
         .during(|| format!("making {}", options.folder.display()))?;
-    let lab_options = LabOptions::new(&options.lab, &options.program).with_link(words);
+    let lab_options = LabOptions::new(&options.lab, &options.program).with_link(circuit.words);
     let mut lab = Lab::up(&lab_options)?;
     lab.interrupt_by(Arc::clone(&options.stop));
     serving(&mut lab, &options.program)?;
-    let runs = options.runs.saturating_mul(WINDOWS_COUNT).to_string();
-    let output = lab
-        .client()?
-        .command(&options.program.to_string_lossy())
+    let each = options.runs.unwrap_or(table.runs);
+    let runs = each.saturating_mul(table.windows_count).to_string();
+    let (name, made_by) = (circuit.name, &options.made_by);
+    let file = format!("probe-{}-{name}-{made_by}.jsonl", table.name);
+    let mut command = lab.client()?.command(&options.program.to_string_lossy());
+    command
         .args(["probe", "campaign", &SERVER.to_string(), "--json"])
-        .args(["--runs", &runs, "--for", RUN_TIME, "--windows", WINDOWS])
-        .args(["--circuit", rate_mbit, "--file"])
-        .arg(options.folder.join(format!("probe-{NAME}-{name}.jsonl")))
-        .output()
-        .during(|| "starting a campaign".to_owned())?;
+        .args(["--runs", &runs, "--for", circuit.run_time])
+        .args(["--windows", table.windows, "--circuit", circuit.rate_mbit])
+        .arg("--file")
+        .arg(options.folder.join(file));
+    let output = Program::start(&mut command, "a campaign")?.output(&options.stop)?;
     let invalid = |why: String| LabError::Invalid {
         what: "the document of a campaign".to_owned(),
         why,
@@ -191,10 +255,17 @@ mod tests {
 
     #[test]
     fn its_circuits_are_circuits() {
-        for (_, words, rate_mbit) in CIRCUITS {
-            assert!(farhaul_link::LinkProfile::parse(words).is_ok(), "{words}");
-            assert!(rate_mbit.parse::<f64>().is_ok());
+        for table in TABLES {
+            for circuit in table.circuits {
+                let parsed = farhaul_link::LinkProfile::parse(circuit.words);
+                assert!(parsed.is_ok(), "{circuit:?}");
+                assert!(circuit.rate_mbit.parse::<f64>().is_ok());
+            }
+            assert_eq!(table.windows.split(',').count() as u32, table.windows_count);
         }
-        assert_eq!(WINDOWS.split(',').count() as u32, WINDOWS_COUNT);
+        let distribution = MEMO.runs * MEMO.windows_count;
+        assert!(distribution >= 200, "{distribution}");
+        let segments = SEGMENTS.windows.split(',').map(str::parse::<u32>);
+        assert!(segments.flatten().all(|bytes| bytes % 1448 == 0));
     }
 }

@@ -1,7 +1,11 @@
 //! How often the verdict is right: faults planted on the emulator, drawn at
-//! random, examined by the real program in namespaces of their own. [`memo`] is
-//! the table of the memo that asked for all this.
+//! random, examined by the real program in namespaces of their own. [`memo`] has
+//! the table of the memo that asked for all this, [`beside`] holds our rates
+//! against iperf3's, [`endurance`] does as many runs as the memo.
 
+pub mod beside;
+mod child;
+pub mod endurance;
 mod group;
 pub mod memo;
 pub mod plant;
@@ -11,14 +15,16 @@ mod table;
 mod trouble;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-use crate::error::LabError;
+use crate::error::{During, LabError};
 use crate::measurement::Measurement;
 
 use super::diagnose::Fault;
@@ -28,7 +34,7 @@ use single::{Job, once};
 pub use table::measurement;
 
 /// A run with a departure later than this says nothing about the verdict: the
-/// least round trip that is drawn.
+/// least round trip that is drawn, but for circuits drawn widely.
 const LATENESS_MS_MAX: f64 = 10.0;
 /// Nor one in which one departure of a hundred was later than this, which is what
 /// is asked of the emulator (`make calibrate`).
@@ -57,6 +63,8 @@ pub struct AccuracyOptions {
     pub lab: String,
     /// This very program.
     pub program: PathBuf,
+    /// Its [`fingerprint`]: runs that another one made do not count.
+    pub made_by: String,
     /// Results of single runs, one JSON document a line: what is there already
     /// is not done again.
     pub runs_file: PathBuf,
@@ -71,11 +79,14 @@ pub struct Run {
     pub plant: Plant,
     /// Its seed.
     pub seed: u64,
+    /// Fingerprint of the program that made it.
+    #[serde(default)]
+    pub made_by: String,
     /// The circuit.
     pub words: String,
     /// What was named.
     pub found: Vec<Fault>,
-    /// Whether exactly what was planted was named.
+    /// Whether exactly what was planted was named, and a small buffer where it is.
     pub is_right: bool,
     /// The verdict's sentence.
     pub sentence: String,
@@ -126,7 +137,7 @@ impl AccuracyOptions {
     /// circuits are drawn more often.
     fn seeds(&self, plant: Plant) -> impl Iterator<Item = u64> {
         let runs = match plant {
-            Plant::Clean => self.runs * 5 / 2,
+            Plant::Clean | Plant::CleanWide => self.runs * 5 / 2,
             _ => self.runs,
         };
         let base = self.seed;
@@ -140,7 +151,7 @@ pub fn run(
     options: &AccuracyOptions,
     tell: &(dyn Fn(&Run) + Sync),
 ) -> Result<Measurement, LabError> {
-    let mut record = Record::open(&options.runs_file)?;
+    let mut record = Record::open(&options.runs_file, &options.made_by)?;
     for _attempt in 0..ATTEMPTS {
         record = tried(options, record, tell)?;
     }
@@ -179,6 +190,16 @@ fn tried(
         Some(error) => Err(error),
         None => Ok(record.into_inner().unwrap_or_else(PoisonError::into_inner)),
     }
+}
+
+/// Tells one build of a program from any other: the verdicts of several are no
+/// measurement of one of them.
+pub fn fingerprint(program: &Path) -> Result<String, LabError> {
+    const DIGITS: usize = 12;
+    let bytes = fs::read(program).during(|| format!("reading {}", program.display()))?;
+    let digest = Sha256::digest(bytes);
+    let digits = digest.iter().map(|byte| format!("{byte:02x}"));
+    Ok(digits.collect::<String>().chars().take(DIGITS).collect())
 }
 
 fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -230,6 +251,7 @@ mod tests {
         Run {
             plant,
             seed,
+            made_by: "me".to_owned(),
             words: String::new(),
             found: Vec::new(),
             is_right: true,
@@ -251,6 +273,7 @@ mod tests {
             jobs: 1,
             lab: "x".to_owned(),
             program: PathBuf::new(),
+            made_by: "me".to_owned(),
             runs_file: PathBuf::new(),
             stop: Arc::default(),
         };
@@ -281,7 +304,9 @@ mod tests {
         let [clean_row, loss_row] = &document.rows[..] else {
             panic!("{document:?}");
         };
-        assert_eq!((clean_row.value, clean_row.ok), (Some(0.0), Some(true)));
+        // Two of its five circuits have a run that counts.
+        assert_eq!((clean_row.value, clean_row.ok), (Some(0.0), Some(false)));
+        assert!(clean_row.error.as_ref().unwrap().contains("3 of 5"));
         assert_eq!((loss_row.value, loss_row.ok), (Some(0.5), Some(false)));
         let told = |row: &Row, key: &str| row.detail[key].as_u64();
         assert_eq!(told(clean_row, "attempts_held_up"), Some(1));
@@ -290,7 +315,25 @@ mod tests {
         assert_eq!(told(loss_row, "attempts_held_up"), Some(1));
         assert_eq!(told(loss_row, "attempts_held_up_right"), Some(0));
         assert_eq!(measurement(&options, &[]).rows[0].ok, Some(false));
+        let all: Vec<Run> = options
+            .seeds(Plant::Clean)
+            .map(|seed| run(Plant::Clean, seed, 0.1, None))
+            .collect();
+        let whole = &measurement(&options, &all).rows[0];
+        assert_eq!((whole.value, whole.ok), (Some(0.0), Some(true)));
+        assert_eq!(whole.error, None);
     }
+
+    #[test]
+    fn programs_have_fingerprints() {
+        let this = std::env::current_exe().unwrap();
+        let mark = fingerprint(&this).unwrap();
+        assert_eq!(mark.len(), 12);
+        assert_eq!(fingerprint(&this).unwrap(), mark);
+        assert_ne!(fingerprint(Path::new("/proc/self/cmdline")).unwrap(), mark);
+        assert!(fingerprint(Path::new("/nonesuch")).is_err());
+    }
+
     #[test]
     fn a_run_says_under_which_conditions_and_old_lines_still_count() {
         let mut made = run(Plant::Clean, 1, 0.1, None);

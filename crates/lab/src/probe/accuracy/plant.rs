@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::probe::diagnose::Fault;
+use crate::probe::diagnose::{Fault, Finding};
+use crate::probe::tcp_test::Direction;
 
 /// What is planted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,11 +26,18 @@ pub enum Plant {
     WindowAndLoss,
     BlackHoleAndReordering,
     BufferAndPolicer,
+    CleanWide,
 }
+
+/// Circuits drawn widely: as fast as two processors can emulate beside the two
+/// programs, and from a town's round trip to an ocean's and back.
+pub(super) const RATE_MBIT_MAX: f64 = 400.0;
+pub(super) const RTT_MS_MIN: f64 = 2.0;
+pub(super) const RTT_MS_MAX: f64 = 200.0;
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Clean,
         Self::ReceiveWindow,
         Self::WindowScaling,
@@ -46,6 +54,7 @@ impl Plant {
         Self::WindowAndLoss,
         Self::BlackHoleAndReordering,
         Self::BufferAndPolicer,
+        Self::CleanWide,
     ];
 
     /// Short and stable.
@@ -59,7 +68,7 @@ impl Plant {
     /// What the verdict must name, and nothing else.
     pub fn expected(self) -> Vec<Fault> {
         match self {
-            Self::Clean => vec![],
+            Self::Clean | Self::CleanWide => vec![],
             Self::ReceiveWindow => vec![Fault::ReceiveWindow],
             Self::WindowScaling => vec![Fault::WindowScaling],
             Self::SendBuffer => vec![Fault::SendBuffer],
@@ -78,6 +87,15 @@ impl Plant {
     }
 }
 
+/// Where the faults of one host's buffers must be seen, and nowhere else: plants
+/// give small ones to the server's receiver and the client's sender.
+pub(super) fn has_its_direction(finding: &Finding) -> bool {
+    match finding.fault {
+        Fault::ReceiveWindow | Fault::SendBuffer => finding.direction == Some(Direction::Up),
+        _ => true,
+    }
+}
+
 /// A circuit with its faults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Circuit {
@@ -91,6 +109,17 @@ pub struct Circuit {
     pub server_cpu: Option<f64>,
     /// Loss of a direction while the other is full.
     pub duplex_loss: Option<f64>,
+}
+
+impl Circuit {
+    /// What Linux has by itself holds less than the longest circuits.
+    fn have_room(&mut self, bdp_bytes: f64) {
+        let most = (bdp_bytes * 4.0) as u64 + (6 << 20);
+        for host in [&mut self.client, &mut self.server] {
+            host.push(("ipv4/tcp_rmem", format!("4096 131072 {most}")));
+            host.push(("ipv4/tcp_wmem", format!("4096 65536 {most}")));
+        }
+    }
 }
 
 /// Reproducible draws (Steele, Lea, Flood 2014: SplitMix64).
@@ -121,22 +150,24 @@ impl Draw {
     }
 }
 
-/// A circuit of 10 to 150 Mbit/s and 10 to 100 ms with a plant in it.
+/// A circuit of 10 to 150 Mbit/s and 10 to 100 ms, or drawn widely, with a plant
+/// in it.
 pub fn draw(plant: Plant, seed: u64) -> Circuit {
     let mut draw = Draw::new(seed);
     let rate_mbit = match plant {
         Plant::CpuBound => draw.scale(80.0, 150.0),
+        Plant::CleanWide => draw.scale(10.0, RATE_MBIT_MAX),
         _ => draw.scale(10.0, 150.0),
     };
     let rtt_ms = match plant {
         // Below, 64 KB would be enough.
         Plant::WindowScaling => draw.scale((900.0 / rate_mbit).max(20.0), 120.0),
+        Plant::CleanWide => draw.scale(RTT_MS_MIN, RTT_MS_MAX),
         _ => draw.scale(10.0, 100.0),
     };
     let bdp_bytes = rate_mbit * rtt_ms * 125.0;
-    let base = format!("rate {rate_mbit:.3}mbit delay {:.3}ms", rtt_ms / 2.0);
     let mut circuit = Circuit {
-        words: base.clone(),
+        words: format!("rate {rate_mbit:.3}mbit delay {:.3}ms", rtt_ms / 2.0),
         client: Vec::new(),
         server: Vec::new(),
         server_cpu: None,
@@ -145,6 +176,7 @@ pub fn draw(plant: Plant, seed: u64) -> Circuit {
     let small = |draw: &mut Draw| (bdp_bytes * draw.between(0.15, 0.6)).max(6_000.0) as u64;
     match plant {
         Plant::Clean => {}
+        Plant::CleanWide => circuit.have_room(bdp_bytes),
         Plant::ReceiveWindow => circuit
             .server
             .push(("ipv4/tcp_rmem", three(small(&mut draw)))),
@@ -220,5 +252,22 @@ mod tests {
             }
             assert_ne!(draw(plant, 1), draw(plant, 2), "{plant:?}");
         }
+    }
+
+    #[test]
+    fn a_small_buffer_has_one_direction() {
+        let finding = |fault, direction| Finding {
+            fault,
+            direction,
+            sentence: String::new(),
+            evidence: Vec::new(),
+            remedy: String::new(),
+            expected_bit_per_s: None,
+        };
+        let (up, down) = (Some(Direction::Up), Some(Direction::Down));
+        assert!(has_its_direction(&finding(Fault::ReceiveWindow, up)));
+        assert!(!has_its_direction(&finding(Fault::ReceiveWindow, down)));
+        assert!(!has_its_direction(&finding(Fault::SendBuffer, None)));
+        assert!(has_its_direction(&finding(Fault::Loss, down)));
     }
 }

@@ -16,9 +16,10 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Reads what earlier invocations left. A line that a crash cut short is no
-    /// run, and must not swallow the next one.
-    pub(super) fn open(file: &Path) -> Result<Self, LabError> {
+    /// Reads what earlier invocations of the same program left: what another one
+    /// found is no result of this one. A line that a crash cut short is no run,
+    /// and must not swallow the next one.
+    pub(super) fn open(file: &Path, made_by: &str) -> Result<Self, LabError> {
         let text = match fs::read_to_string(file) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
@@ -26,7 +27,11 @@ impl Record {
         };
         let record = Self {
             file: file.to_owned(),
-            runs: text.lines().flat_map(serde_json::from_str).collect(),
+            runs: text
+                .lines()
+                .flat_map(serde_json::from_str)
+                .filter(|run: &Run| run.made_by == made_by)
+                .collect(),
         };
         if !text.is_empty() && !text.ends_with('\n') {
             record.write("\n")?;
@@ -96,7 +101,7 @@ mod tests {
     fn a_stopped_series_goes_on_with_what_is_missing() {
         let folder = std::env::temp_dir().join(format!("farhaul-record-{}", std::process::id()));
         let file = folder.join("runs.jsonl");
-        let mut record = Record::open(&file).unwrap();
+        let mut record = Record::open(&file, "me").unwrap();
         record.append(run(Plant::Clean, 1, 0.1, None)).unwrap();
         record
             .append(run(Plant::Clean, 2, 0.1, Some("the server is gone")))
@@ -104,14 +109,16 @@ mod tests {
         record.append(run(Plant::Clean, 3, 19.0, None)).unwrap();
         // A crash in the middle of a line.
         record.write("{\"plant\":\"clean\",\"seed\":4,").unwrap();
-        let mut again = Record::open(&file).unwrap();
+        let mut again = Record::open(&file, "me").unwrap();
         let has = |record: &Record| [1, 2, 3, 4].map(|seed| record.has(Plant::Clean, seed));
         assert_eq!(has(&again), [true, false, false, false]);
         again.append(run(Plant::Clean, 4, 0.1, None)).unwrap();
         again.append(run(Plant::Clean, 2, 0.1, None)).unwrap();
-        let last = Record::open(&file).unwrap();
+        let last = Record::open(&file, "me").unwrap();
         assert_eq!(has(&last), [true, true, false, true]);
         assert_eq!(last.runs.len(), 5);
+        let changed = Record::open(&file, "me, changed").unwrap();
+        assert_eq!((has(&changed), changed.runs.len()), ([false; 4], 0));
         fs::remove_dir_all(folder).unwrap();
     }
 }

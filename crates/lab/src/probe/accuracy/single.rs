@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::child::Program;
 use super::group::{Pressure, stolen_s};
-use super::plant::{Circuit, Plant, draw};
+use super::plant::{Circuit, Plant, draw, has_its_direction};
 use super::trouble::Trouble;
 use super::{AccuracyOptions, Held, Run};
 use crate::deployment::Lab;
@@ -44,6 +44,7 @@ pub(super) fn once(
     let mut run = Run {
         plant: job.plant,
         seed: job.seed,
+        made_by: options.made_by.clone(),
         words: circuit.words,
         found: Vec::new(),
         is_right: false,
@@ -66,7 +67,8 @@ pub(super) fn once(
     run.error = report.error.as_ref().map(|trouble| trouble.text.clone());
     if let Some(verdict) = &report.verdict {
         run.found = verdict.faults();
-        run.is_right = run.found == job.plant.expected();
+        let are_placed = verdict.findings.iter().all(has_its_direction);
+        run.is_right = run.found == job.plant.expected() && are_placed;
         run.sentence.clone_from(&verdict.sentence);
     }
     Ok((run, Some(report)))
@@ -98,18 +100,11 @@ fn examined(
         // A server that shall have too little time says nothing of the machine.
         watch.add(server_pid)?;
     }
-    let child = client
-        .command(&options.program.to_string_lossy())
-        .args(["probe", "diagnose", &SERVER.to_string(), "--json"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .during(|| "starting the examination".to_owned())?;
-    watch.add(child.id().cast_signed())?;
-    let output = child
-        .wait_with_output()
-        .during(|| "waiting for the examination".to_owned())?;
+    let mut command = client.command(&options.program.to_string_lossy());
+    command.args(["probe", "diagnose", &SERVER.to_string(), "--json"]);
+    let examination = Program::start(&mut command, "the examination")?;
+    watch.add(examination.id())?;
+    let output = examination.output(&options.stop)?;
     let held = watch.end();
     drop(trouble);
     let report = serde_json::from_slice(&output.stdout).map_err(|error| LabError::Invalid {

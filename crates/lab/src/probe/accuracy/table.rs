@@ -1,6 +1,6 @@
 //! From runs to shares of right verdicts.
 
-use super::plant::Plant;
+use super::plant::{Plant, RATE_MBIT_MAX, RTT_MS_MAX, RTT_MS_MIN};
 use super::{
     AccuracyOptions, LATENESS_MS_MAX, LATENESS_P99_MS_MAX, Run, STOLEN_SHARE_MAX, WAITED_SHARE_MAX,
 };
@@ -14,8 +14,8 @@ const FALSE_ALARMS: f64 = 0.02;
 pub fn measurement(options: &AccuracyOptions, runs: &[Run]) -> Measurement {
     let (waited, stolen) = (WAITED_SHARE_MAX * 100.0, STOLEN_SHARE_MAX * 100.0);
     let plan = format!(
-        "faults planted on emulated circuits of 10 to 150 Mbit/s and 10 to 100 ms, {} runs each, {} at once; not counted and done again are runs whose emulator was once later than {LATENESS_MS_MAX} ms, or {LATENESS_P99_MS_MAX} ms in one departure of a hundred, whose programs waited for a processor for more than {waited} % of the time, or from whose machine the host took more than {stolen} % of a processor",
-        options.runs, options.jobs
+        "faults planted on emulated circuits of 10 to 150 Mbit/s and 10 to 100 ms (clean_wide: 10 to {RATE_MBIT_MAX} Mbit/s and {RTT_MS_MIN} to {RTT_MS_MAX} ms), {} runs each, {} at once, by program {}; not counted and done again are runs whose emulator was once later than {LATENESS_MS_MAX} ms, or {LATENESS_P99_MS_MAX} ms in one departure of a hundred, whose programs waited for a processor for more than {waited} % of the time, or from whose machine the host took more than {stolen} % of a processor",
+        options.runs, options.jobs, options.made_by
     );
     let mut document = Measurement::new("probe", plan, options.seed);
     let rows = options
@@ -51,14 +51,20 @@ fn row(options: &AccuracyOptions, runs: &[Run], plant: Plant) -> Row {
     let right_of = |runs: &[&Run]| runs.iter().filter(|run| run.is_right).count();
     let name = plant.name();
     let share = right_of(&counted) as f64 / counted.len() as f64;
-    let row = match plant {
+    let mut row = match plant {
         _ if counted.is_empty() => {
             Row::failed(&name, "probe", "right verdicts", "", "no run counts")
         }
-        Plant::Clean => Row::of(&name, "probe", "false alarms", "", 1.0 - share)
+        Plant::Clean | Plant::CleanWide => Row::of(&name, "probe", "false alarms", "", 1.0 - share)
             .target(Op::AtMost, FALSE_ALARMS),
         _ => Row::of(&name, "probe", "right verdicts", "", share).target(Op::AtLeast, RIGHT),
     };
+    if counted.len() < planned {
+        // A share of some of the runs is no share of all.
+        let missing = planned - counted.len();
+        row.ok = Some(false);
+        row.error = Some(format!("{missing} of {planned} runs are missing"));
+    }
     let most = |of: fn(&Run) -> Option<f64>| {
         let all = counted.iter().filter_map(|run| of(run));
         all.reduce(f64::max)
