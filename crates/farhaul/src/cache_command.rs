@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::ask::Where;
 use crate::failure::Failure;
 use crate::print;
+use crate::reduction_words::{level, percent, ratio, share, to_one};
 use crate::table::{bytes, clean};
 
 /// How often a file that is being sent is asked for.
@@ -155,33 +156,45 @@ fn stats_of(peer: &PeerStatus, text: &mut String) {
 }
 
 fn stats_rows(figures: &ReductionStatus) -> Vec<(&'static str, String)> {
-    let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
     let mut rows = vec![
         (
             "sent",
             format!(
-                "{} reduced to {} on the WAN ({:.1} : 1)",
+                "{} reduced to {} on the WAN ({})",
                 bytes(figures.in_bytes),
                 bytes(figures.out_bytes),
-                ratio(figures.in_bytes, figures.out_bytes)
+                to_one(ratio(figures.in_bytes, figures.out_bytes))
             ),
         ),
         (
             "known of it",
             format!(
-                "{} of {} compared ({:.1} %)",
+                "{} of {} compared ({}): {} from memory, {} from disk, {} in runs of one byte",
                 bytes(figures.known_bytes),
                 bytes(figures.compared_bytes),
-                100.0 * ratio(figures.known_bytes, figures.compared_bytes)
+                percent(share(figures.known_bytes, figures.compared_bytes)),
+                bytes(figures.known_memory_bytes),
+                bytes(figures.known_disk_bytes),
+                bytes(figures.run_bytes)
+            ),
+        ),
+        (
+            "new of it",
+            format!(
+                "{} compressed to {} ({}), level now: {}",
+                bytes(figures.new_bytes),
+                bytes(figures.packed_bytes),
+                to_one(ratio(figures.new_bytes, figures.packed_bytes)),
+                level(figures.level)
             ),
         ),
         (
             "received",
             format!(
-                "{} restored from {} ({:.1} : 1)",
+                "{} restored from {} ({})",
                 bytes(figures.restored_bytes),
                 bytes(figures.received_bytes),
-                ratio(figures.restored_bytes, figures.received_bytes)
+                to_one(ratio(figures.restored_bytes, figures.received_bytes))
             ),
         ),
         (

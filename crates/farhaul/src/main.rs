@@ -27,6 +27,7 @@ mod print;
 mod probe_command;
 mod probe_peer_command;
 mod questions;
+mod reduction_words;
 mod reload_command;
 mod reset_command;
 mod sim_command;

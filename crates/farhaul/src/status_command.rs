@@ -8,6 +8,7 @@ use farhaul_gateway::admin::status::{Happened, PeerState, PeerStatus, Status};
 use crate::ask::Where;
 use crate::failure::Failure;
 use crate::print;
+use crate::reduction_words;
 use crate::table::{Align, Paint, Table, Tone, bytes, clean, span};
 
 /// Events shown; `--json` has all that the gateway remembers.
@@ -61,12 +62,16 @@ pub(crate) fn page(status: &Status, paint: Paint) -> String {
             );
         }
     }
+    if let Some(table) = reduction(&status.peers) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\n{}", table.render(paint, "  "));
+    }
     for peer in &status.peers {
         for line in [
             shared_key(peer),
             own_key_shared(peer),
             correction(peer),
-            reduction(peer),
+            repeated(peer),
             disk(peer),
             protocols(peer),
         ]
@@ -138,25 +143,11 @@ fn correction(peer: &PeerStatus) -> Option<String> {
     ))
 }
 
-/// What reduction does for a peer, if it does anything.
-fn reduction(peer: &PeerStatus) -> Option<String> {
+/// Records that had to be said once more, if any had.
+fn repeated(peer: &PeerStatus) -> Option<String> {
     let figures = peer.reduction.as_ref()?;
-    if figures.in_bytes == 0 && figures.restored_bytes == 0 {
-        return None;
-    }
-    let share = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
-    Some(format!(
-        "reduced {} to {} on the way there ({:.1} % known) and restored {} from {}; {} remembered, \
-         index {}, {} records repeated",
-        bytes(figures.in_bytes),
-        bytes(figures.out_bytes),
-        share(figures.known_bytes, figures.compared_bytes),
-        bytes(figures.restored_bytes),
-        bytes(figures.received_bytes),
-        bytes(figures.store_bytes),
-        bytes(figures.index_bytes),
-        figures.asked_again
-    ))
+    let (theirs, ours) = (figures.asked_again, figures.missed);
+    (theirs + ours > 0).then(|| format!("{theirs} records repeated for it, {ours} for us"))
 }
 
 /// What is kept on disk for a peer.
@@ -282,6 +273,13 @@ fn peers(peers: &[PeerStatus]) -> Table {
     table
 }
 
+/// What reduction does, where there is any.
+fn reduction(peers: &[PeerStatus]) -> Option<Table> {
+    let figures = |peer: &PeerStatus| peer.reduction.clone();
+    let rows = peers.iter().filter_map(|peer| Some((peer, figures(peer)?)));
+    reduction_words::table(rows, bytes)
+}
+
 /// Events as a table, for this page and for `farhaul flows`.
 pub(crate) fn events<'a>(events: impl Iterator<Item = &'a Happened>) -> Table {
     let mut table = Table::new(&[
@@ -341,6 +339,23 @@ mod tests {
         let shown = page(&status, Paint::plain());
         let expected = "hq: 1.00 % is lost on the way there, in bursts too long for what repairs";
         assert!(shown.contains(expected), "{shown}");
+    }
+
+    #[test]
+    fn reduction_is_a_table_of_its_own_and_what_was_repeated_a_line() {
+        let mut status = Status::default();
+        status.peers.push(reduction_words::tests::peer());
+        let shown = page(&status, Paint::plain());
+        assert!(shown.contains("\n  to hq    "), "{shown}");
+        assert!(!shown.contains("repeated"), "{shown}");
+        if let Some(figures) = &mut status.peers[0].reduction {
+            figures.missed = 2;
+        }
+        let shown = page(&status, Paint::plain());
+        let line = "  hq: 0 records repeated for it, 2 for us\n";
+        assert!(shown.contains(line), "{shown}");
+        status.peers[0].reduction = None;
+        assert!(!page(&status, Paint::plain()).contains("reduction"));
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use farhaul_gateway::admin::client::{Client, ClientError};
-use farhaul_gateway::admin::status::{FlowStatus, Flows, PeerStatus, Status};
+use farhaul_gateway::admin::status::{FlowStatus, Flows, PeerStatus, ReductionStatus, Status};
 use serde_json::json;
 
 use crate::ask::{Where, block_on};
 use crate::failure::Failure;
 use crate::print;
+use crate::reduction_words::{self, ratio, share};
 use crate::table::{Align, Paint, Table, Tone, bytes, clean, span};
 
 /// Flows shown; they are the busiest.
@@ -21,7 +22,7 @@ const FLOWS_SHOWN: usize = 20;
 /// `farhaul top`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Ends with Ctrl-C. Rates are payload bits per second since the last picture."
+    after_help = "Ends with Ctrl-C. Rates, ratios and hit rates are of what passed since the last picture; rates are bits per second."
 )]
 pub(crate) struct TopCommand {
     #[command(flatten)]
@@ -91,6 +92,36 @@ struct Rate {
 struct Rates {
     peers: HashMap<String, (Rate, Rate)>,
     flows: HashMap<u64, Rate>,
+    /// What reduction did since then, by peer.
+    reduction: HashMap<String, ReductionStatus>,
+    /// Since then.
+    seconds: f64,
+}
+
+impl Rates {
+    /// Bits per second, of bytes since the sample before.
+    fn of(&self, count: u64) -> f64 {
+        count as f64 * 8.0 / self.seconds.max(1e-3)
+    }
+
+    /// For programs: `null` is a ratio of nothing.
+    fn reduction(&self, since: &ReductionStatus) -> serde_json::Value {
+        let of_compared = |part| share(part, since.compared_bytes);
+        json!({
+            "in_bit_per_s": self.of(since.in_bytes),
+            "out_bit_per_s": self.of(since.out_bytes),
+            "ratio": ratio(since.in_bytes, since.out_bytes),
+            "hit_ratio": of_compared(since.known_bytes),
+            "known_memory_ratio": of_compared(since.known_memory_bytes),
+            "known_disk_ratio": of_compared(since.known_disk_bytes),
+            "compression_ratio": ratio(since.new_bytes, since.packed_bytes),
+            "level": since.level,
+            "restored_bit_per_s": self.of(since.restored_bytes),
+            "received_bit_per_s": self.of(since.received_bytes),
+            "store_bytes": since.store_bytes,
+            "index_bytes": since.index_bytes,
+        })
+    }
 }
 
 impl Sample {
@@ -143,7 +174,23 @@ impl Sample {
         Rates {
             peers: peers.collect(),
             flows: flows.collect(),
+            reduction: self.reduction_since(before),
+            seconds,
         }
+    }
+
+    fn reduction_since(&self, before: &Sample) -> HashMap<String, ReductionStatus> {
+        let known = before.status.peers.iter();
+        let known: HashMap<&str, _> = known
+            .filter_map(|peer| Some((peer.name.as_str(), peer.reduction.as_ref()?)))
+            .collect();
+        let peers = self.status.peers.iter();
+        let since = peers.filter_map(|peer| {
+            let then = known.get(peer.name.as_str()).copied();
+            let since = reduction_words::since(peer.reduction.as_ref()?, then);
+            Some((peer.name.clone(), since))
+        });
+        since.collect()
     }
 
     /// Flows by rate, the busiest first; equal ones by number.
@@ -175,6 +222,11 @@ impl Sample {
         );
         text.push('\n');
         text.push_str(&self.peer_table(rates).render(paint, ""));
+        let peers = self.status.peers.iter();
+        let rows = peers.filter_map(|peer| Some((peer, rates.reduction.get(&peer.name)?.clone())));
+        if let Some(table) = reduction_words::table(rows, |count| bits(rates.of(count))) {
+            let _ = write!(text, "\n{}", table.render(paint, ""));
+        }
         text.push('\n');
         text.push_str(&self.flow_table(rates).render(paint, ""));
         if let Some(next) = &self.status.next {
@@ -257,6 +309,7 @@ impl Sample {
                     "payload_received_bit_per_s": payload.received,
                     "wire_sent_bit_per_s": wire.sent,
                     "wire_received_bit_per_s": wire.received,
+                    "reduction": rates.reduction.get(&peer.name).map(|since| rates.reduction(since)),
                 })
             })
             .collect();
@@ -361,6 +414,50 @@ mod tests {
             .collect();
         assert_eq!(order, [3, 1, 2]);
         assert!(now.page(&rates, Paint::plain()).contains("8.0 Mbit/s"));
+    }
+
+    #[test]
+    fn reduction_is_of_the_time_since_and_its_sizes_of_now() {
+        let start = Instant::now();
+        let mut before = sample(start, 0, Vec::new());
+        let mut now = sample(start + Duration::from_secs(2), 0, Vec::new());
+        now.status.peers = vec![reduction_words::tests::peer()];
+        before.status.peers = now.status.peers.clone();
+        if let Some(then) = &mut before.status.peers[0].reduction {
+            then.in_bytes -= 1_000_000;
+            then.out_bytes -= 100_000;
+            then.known_bytes -= 400_000;
+            then.compared_bytes -= 800_000;
+        }
+        let rates = now.since(&before);
+        let peer = &now.document(&rates)["peers"][0]["reduction"];
+        assert_eq!(peer["in_bit_per_s"], 4_000_000.0);
+        assert_eq!(
+            (&peer["ratio"], &peer["hit_ratio"]),
+            (&json!(10.0), &json!(0.5))
+        );
+        assert_eq!(
+            (&peer["level"], &peer["index_bytes"]),
+            (&json!(5), &json!(57 << 20))
+        );
+        assert!(peer["compression_ratio"].is_null());
+        let shown = now.page(&rates, Paint::plain());
+        let row = shown.lines().find(|line| line.starts_with("to hq"));
+        let cells: Vec<&str> = row
+            .unwrap()
+            .split("  ")
+            .filter(|cell| !cell.is_empty())
+            .collect();
+        let expected = ["to hq", "4.0 Mbit/s", "400.0 kbit/s", "10.0 : 1", "50.0 %"];
+        assert_eq!(
+            cells
+                .iter()
+                .map(|cell| cell.trim())
+                .take(5)
+                .collect::<Vec<_>>(),
+            expected
+        );
+        assert!(row.unwrap().ends_with("57.0 MiB"), "{shown}");
     }
 
     #[test]

@@ -6,12 +6,13 @@
 //! conventions: base units, `_total` for counters, ratios from 0 to 1.
 
 mod optimiser;
+mod reduction;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::admin::status::{DiskStatus, PeerState, PeerStatus, Status};
+use crate::admin::status::{PeerState, PeerStatus, Status};
 use crate::event::{Event, REFUSAL_CODES, Reason};
 use farhaul_tunnel::fec::CorrectionState;
 
@@ -374,7 +375,7 @@ fn write_peers(text: &mut String, status: &Status) {
     for (family, read) in families
         .into_iter()
         .chain(repair_families())
-        .chain(reduction_families())
+        .chain(reduction::families())
         .chain(optimiser::families())
     {
         let rows: Vec<_> = status
@@ -430,79 +431,6 @@ fn repair_families() -> [PeerFamily; 5] {
             },
         ),
     ]
-}
-
-/// What reduction does for each peer.
-fn reduction_families() -> [PeerFamily; 9] {
-    [
-        (
-            counter(
-                "farhaul_peer_reduction_in_bytes_total",
-                "Application bytes towards the peer that were reduced.",
-            ),
-            |p| p.reduction.as_ref().map(|r| r.in_bytes as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_reduction_out_bytes_total",
-                "What was left of them.",
-            ),
-            |p| p.reduction.as_ref().map(|r| r.out_bytes as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_reduction_known_bytes_total",
-                "Application bytes towards the peer that had passed before.",
-            ),
-            |p| p.reduction.as_ref().map(|r| r.known_bytes as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_reduction_asked_again_total",
-                "Records that the peer could not read and was sent once more.",
-            ),
-            |p| p.reduction.as_ref().map(|r| r.asked_again as f64),
-        ),
-        (
-            gauge(
-                "farhaul_peer_reduction_store_bytes",
-                "Memory of what was sent to the peer.",
-            ),
-            |p| p.reduction.as_ref().map(|r| r.store_bytes as f64),
-        ),
-        (
-            gauge(
-                "farhaul_peer_reduction_disk_bytes",
-                "What is kept on disk of what passed to and from the peer.",
-            ),
-            |p| disk_of(p).map(|disk| disk.used_bytes as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_reduction_disk_damaged_blocks_total",
-                "Blocks on disk that were not as they were written, and not used.",
-            ),
-            |p| disk_of(p).map(|disk| disk.bad_blocks as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_reduction_disk_unusable_files_total",
-                "Files of the store that could not be used: cut short, unreadable, or no files.",
-            ),
-            |p| disk_of(p).map(|disk| disk.unusable_files as f64),
-        ),
-        (
-            counter(
-                "farhaul_peer_reduction_disk_failed_total",
-                "Reads, writes and reservations on disk that failed.",
-            ),
-            |p| disk_of(p).map(|disk| disk.failed as f64),
-        ),
-    ]
-}
-
-fn disk_of(peer: &PeerStatus) -> Option<&DiskStatus> {
-    peer.reduction.as_ref()?.disk.as_ref()
 }
 
 fn write_family(text: &mut String, family: &Family, rows: &[(Labels, f64)]) {

@@ -310,6 +310,7 @@ impl Encoder {
                 as u64,
             extents: self.log.extents() as u64,
             unkept_bytes: self.log.unkept_bytes(),
+            returned_bytes: self.log.returned_bytes(),
             ..self.stats
         }
     }
@@ -497,6 +498,7 @@ impl Encoder {
         let (known, hint) = match kept {
             Kept::Again => {
                 self.log.append(slice(input, at, end));
+                self.log.note_again(source, bytes, found.hint);
                 (Known::Again { source, bytes }, found.hint)
             }
             Kept::Before => {

@@ -49,6 +49,8 @@ struct Segment {
     is_changed: bool,
     /// What is not in `written` is not there, although something was once.
     is_partial: bool,
+    /// It was put in by its owner.
+    is_returned: bool,
 }
 
 pub(crate) struct Log {
@@ -72,6 +74,8 @@ pub(crate) struct Log {
     round: u64,
     pinned: usize,
     unkept_bytes: u64,
+    /// Bytes that were repeated from segments that were put in.
+    returned_bytes: u64,
     is_watched: bool,
     /// Segments written since somebody asked, if anybody does.
     changed: Vec<u64>,
@@ -97,6 +101,7 @@ impl Log {
             round: 1,
             pinned: 0,
             unkept_bytes: 0,
+            returned_bytes: 0,
             is_watched: false,
             changed: Vec::new(),
         }
@@ -454,7 +459,7 @@ impl Log {
             self.extents.fill(address, &[(Place::Kept(address), bytes)]);
         }
         if let Some(segment) = self.segment_mut(number) {
-            segment.slot = Some(slot as u32);
+            (segment.slot, segment.is_returned) = (Some(slot as u32), true);
             segment.written = written.clone();
         }
         written
@@ -491,6 +496,7 @@ impl Log {
                 segment.is_recent = true;
             }
             self.note(number);
+            self.count_returned(number, address, bytes);
         }
     }
 

@@ -11,6 +11,8 @@ pub struct EncoderStats {
     pub token_bytes: u64,
     /// Bytes sent by reference.
     pub known_bytes: u64,
+    /// Of those, bytes in segments that were put in: [`crate::Encoder::seed`], [`crate::Encoder::recall`].
+    pub returned_bytes: u64,
     /// Bytes sent as runs.
     pub run_bytes: u64,
     /// Matches, also those that went on where another ended.

@@ -68,6 +68,7 @@ fn a_file_fetched_twice_crosses_a_slow_link_once() {
     let first = fetch(&world, 5000);
     assert!(first > FILE_BYTES as u64, "{first}");
     assert_known(&world, 5000);
+    assert_tiers(&world);
     // The other direction, and edits: an echo of something like it.
     let mut edited = content(77, FILE_BYTES);
     edited.splice(1000..1001, *b"an insertion");
@@ -76,6 +77,38 @@ fn a_file_fetched_twice_crosses_a_slow_link_once() {
     echoes(&world, 5001, &edited);
     let back = wire_bytes(&world) - before;
     assert!(back < FILE_BYTES as u64 / 10, "{back}");
+}
+
+/// A file was sent once and known from memory since: what status, top and the cache's figures say of that.
+fn assert_tiers(world: &World) {
+    let figure = |pointer| reduction_figure(world, Side::B, pointer);
+    let file_bytes = FILE_BYTES as u64;
+    assert!(figure("/known_memory_bytes") > file_bytes / 10 * 9);
+    assert_eq!(figure("/known_disk_bytes"), 0);
+    let tiers = ["/known_memory_bytes", "/known_disk_bytes", "/run_bytes"];
+    let known: u64 = tiers.into_iter().map(figure).sum();
+    assert_eq!(figure("/known_bytes"), known);
+    // Noise, as the file is, stays as it is.
+    assert!(figure("/new_bytes") >= file_bytes);
+    assert!(figure("/packed_bytes") > figure("/new_bytes") / 100 * 99);
+    let status = world.status(Side::B);
+    assert!(status["peers"][0]["reduction"]["level"].is_i64());
+    for words in ["status", "top --count 1", "cache stats"] {
+        println!("{}", world.told(Side::B, words));
+    }
+    let page = world.told(Side::B, "status");
+    let row = page
+        .lines()
+        .find(|line| line.trim_start().starts_with("to "));
+    let row = row.unwrap_or_else(|| panic!("{page}"));
+    assert!(row.contains(" : 1") && row.contains(" %  "), "{page}");
+    let top = world.told(Side::B, "top --count 1 --json");
+    let top: serde_json::Value = serde_json::from_str(&top).unwrap();
+    let now = &top["peers"][0]["reduction"];
+    assert!(
+        now["ratio"].is_null() && now["store_bytes"].as_u64().unwrap() > 0,
+        "{top}"
+    );
 }
 
 #[test]
@@ -189,9 +222,13 @@ fn invariant_2_gateways_with_a_disk_are_warm_again_after_they_were_killed_in_mid
         }
         start_again(&mut world, killed, 5003);
         wait_warm(&world);
+        let from_disk = || reduction_figure(&world, Side::B, "/known_disk_bytes");
+        let before = from_disk();
         let again = fetch(&world, 5000);
         println!("{killed:?} killed: {again} bytes on the link for {FILE_BYTES}");
         assert!(again < FILE_BYTES as u64 / 10, "{killed:?}: {again}");
+        let known = from_disk() - before;
+        assert!(known > FILE_BYTES as u64 / 10 * 8, "{killed:?}: {known}");
         echoes(&world, 5003, &content(5, 1 << 20));
     }
     for side in Side::BOTH {

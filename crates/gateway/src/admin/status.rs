@@ -174,8 +174,20 @@ pub struct ReductionStatus {
     pub out_bytes: u64,
     /// Of `in_bytes`, those that were looked up.
     pub compared_bytes: u64,
-    /// Of `compared_bytes`, those that had passed before.
+    /// Of `compared_bytes`, those that need not be sent; the next three are parts of it.
     pub known_bytes: u64,
+    /// The memory tier: what had passed before and was still in memory.
+    pub known_memory_bytes: u64,
+    /// The disk tier: what had passed before and was read from disk, after a restart or because it had left the memory.
+    pub known_disk_bytes: u64,
+    /// Runs of one byte, whether they had passed before or not.
+    pub run_bytes: u64,
+    /// What compression was given: what was not known, and what refers to the rest.
+    pub new_bytes: u64,
+    /// What it made of that.
+    pub packed_bytes: u64,
+    /// zstd's level for what is sent, 0 while it is not compressed; absent before anything new of 4 KiB and more was.
+    pub level: Option<i32>,
     /// Application bytes from the peer that were restored.
     pub restored_bytes: u64,
     /// What they had been reduced to.

@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use super::client::{Client, ClientError};
 use super::server::{BOUNDS, Bounds, serve_within};
 use super::status::{
-    FlowSide, FlowState, FlowStatus, Flows, MeasuredStatus, PeerState, PeerStatus, Status,
-    WarmingStatus,
+    FlowSide, FlowState, FlowStatus, Flows, MeasuredStatus, PeerState, PeerStatus, ReductionStatus,
+    Status, WarmingStatus,
 };
 use super::{AdminSocket, MeasureRequest, Operator, WarmRequest, bind_metrics, serve_metrics};
 use crate::event::{Event, FlowEnd, Reason};
@@ -67,6 +67,7 @@ fn status() -> Status {
                 error_correction: Some("on".into()),
                 repair_ratio: Some(0.004),
                 flows: 1,
+                reduction: Some(reduction()),
                 ..PeerStatus::default()
             },
             PeerStatus {
@@ -75,6 +76,26 @@ fn status() -> Status {
             },
         ],
         ..Status::default()
+    }
+}
+
+fn reduction() -> ReductionStatus {
+    ReductionStatus {
+        in_bytes: 1000,
+        out_bytes: 80,
+        compared_bytes: 990,
+        known_bytes: 760,
+        known_memory_bytes: 500,
+        known_disk_bytes: 200,
+        run_bytes: 60,
+        new_bytes: 235,
+        packed_bytes: 75,
+        level: Some(-3),
+        restored_bytes: 400,
+        received_bytes: 30,
+        store_bytes: 235,
+        index_bytes: 26,
+        ..ReductionStatus::default()
     }
 }
 

@@ -318,13 +318,16 @@ impl Writer {
         self.reduction
             .with_compressor(|compressor| plain.seal(codec, compressor, out));
         let took_ns = cpu_ns().saturating_sub(before_ns);
+        let (new_bytes, packed_bytes) = (plain.payload.len(), out.len() - start);
         self.levels
-            .handle_sample(codec, plain.payload.len(), out.len() - start, took_ns);
+            .handle_sample(codec, new_bytes, packed_bytes, took_ns);
         let rate_bytes_s = match flow.session().rate_bytes_s() {
             0 => RATE_BYTES_S_ASSUMED,
             known => known,
         };
-        self.levels.choose(1.0, rate_bytes_s as f64);
+        let level = self.levels.choose(1.0, rate_bytes_s as f64);
+        let counts = &self.reduction.store.counts;
+        counts.add_packed(new_bytes, packed_bytes, level);
     }
 }
 

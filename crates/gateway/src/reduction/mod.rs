@@ -10,6 +10,7 @@
 //! [`sending`] and [`receiving`] decide; [`ends`] and [`channel`] move the bytes. Why it is so: `docs/design/reduction-in-the-gateway.md`.
 
 mod channel;
+mod compared;
 mod effort;
 mod ends;
 #[cfg(any(test, feature = "fuzz"))]
@@ -27,12 +28,12 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farhaul_reduce::Compressor;
+use farhaul_reduce::{Codec, Compressor};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
 
@@ -40,6 +41,7 @@ use crate::lock::lock;
 use crate::store::Catalog;
 
 pub(crate) use self::channel::serve;
+pub use self::compared::Compared;
 pub use self::ends::{Inbound, Outbound, of};
 use self::halves::{DecoderHalf, EncoderHalf};
 pub use self::keeper::Disk;
@@ -57,6 +59,11 @@ const SAVED_WITHIN: Duration = Duration::from_secs(2);
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
 /// Orders that wait for the disk.
 const ORDERS_MAX: usize = 4;
+
+/// Of a record with less that is new the level says nothing: it has taught nobody how the content shrinks.
+const LEVEL_BYTES_MIN: usize = 4096;
+/// Nothing was sent yet: no level there is.
+const NO_LEVEL: i32 = i32::MIN;
 
 /// Compressors that are kept for the next records.
 const COMPRESSORS_MAX: usize = 4;
@@ -91,6 +98,26 @@ struct Counts {
     received_bytes: AtomicU64,
     missed: AtomicU64,
     asked: AtomicU64,
+    new_bytes: AtomicU64,
+    packed_bytes: AtomicU64,
+    /// [`Figures::level`]; [`NO_LEVEL`] before the first record.
+    level: AtomicI32,
+}
+
+impl Counts {
+    /// So many bytes that were not known were made so many, now at this level.
+    fn add_packed(&self, new_bytes: usize, packed_bytes: usize, codec: Codec) {
+        let level = match codec {
+            Codec::Null => 0,
+            Codec::Zstd(level) => i32::from(level),
+        };
+        if new_bytes >= LEVEL_BYTES_MIN {
+            self.level.store(level, Ordering::Relaxed);
+        }
+        let add = |counter: &AtomicU64, bytes| counter.fetch_add(bytes as u64, Ordering::Relaxed);
+        add(&self.new_bytes, new_bytes);
+        add(&self.packed_bytes, packed_bytes);
+    }
 }
 
 /// What reduction did for a peer since this process began, and what it takes.
@@ -100,10 +127,14 @@ pub struct Figures {
     pub input_bytes: u64,
     /// Those records.
     pub records_bytes: u64,
-    /// Bytes that were compared with the log.
-    pub compared_bytes: u64,
-    /// Of those, what was known.
-    pub known_bytes: u64,
+    /// What of their bytes was compared with the log.
+    pub compared: Compared,
+    /// What compression was given: what was not known, and what refers to the rest.
+    pub new_bytes: u64,
+    /// What it made of that.
+    pub packed_bytes: u64,
+    /// zstd's level after the last record with 4 KiB that were new, 0 for none; absent before the first.
+    pub level: Option<i32>,
     /// Bytes that were made of the peer's records.
     pub output_bytes: u64,
     /// Those records.
@@ -178,7 +209,10 @@ impl Store {
             encoder: Mutex::new(EncoderHalf::new(memory_bytes / 2)),
             decoder: Mutex::new(DecoderHalf::new(memory_bytes / 2)),
             tunnels: AtomicU64::new(0),
-            counts: Counts::default(),
+            counts: Counts {
+                level: AtomicI32::new(NO_LEVEL),
+                ..Counts::default()
+            },
             orders: disk.is_some().then_some(orders),
             read_within: disk.as_ref().map(|disk| disk.read_within),
             opened: watch::channel(disk.is_none()).0,
@@ -292,7 +326,7 @@ impl Store {
     /// What it did and takes.
     pub fn figures(&self) -> Figures {
         let encoder = lock(&self.encoder);
-        let (compared_bytes, known_bytes) = encoder.counts();
+        let compared = encoder.compared();
         let (log_bytes, index_bytes) = encoder.sizes();
         let begun = encoder.begun;
         let capacity_bytes = encoder.capacity_bytes();
@@ -303,8 +337,11 @@ impl Store {
         Figures {
             input_bytes: read(&self.counts.input_bytes),
             records_bytes: read(&self.counts.records_bytes),
-            compared_bytes,
-            known_bytes,
+            compared,
+            new_bytes: read(&self.counts.new_bytes),
+            packed_bytes: read(&self.counts.packed_bytes),
+            level: Some(self.counts.level.load(Ordering::Relaxed))
+                .filter(|level| *level != NO_LEVEL),
             output_bytes: read(&self.counts.output_bytes),
             received_bytes: read(&self.counts.received_bytes),
             asked: read(&self.counts.asked),

@@ -193,6 +193,34 @@ impl Log {
         }
     }
 
+    /// Counts what of `bytes` from `address` on is in this segment, if it was put in.
+    pub(super) fn count_returned(&mut self, number: u64, address: u64, bytes: u64) {
+        let is_returned = |segment: &Segment| segment.is_returned;
+        if !self.is_watched || !self.segment(number).is_some_and(is_returned) {
+            return;
+        }
+        let start = address.max(number << SEGMENT_BITS);
+        let end = (address + bytes).min((number + 1) << SEGMENT_BITS);
+        self.returned_bytes += end - start;
+    }
+
+    /// Counts what was repeated from `source` on and kept again, as a whole by where it begins: it is short.
+    pub(crate) fn note_again(&mut self, source: u64, bytes: u64, hint: usize) {
+        // Without an owner that keeps segments none was put in.
+        if self.is_watched
+            && let Some(piece) = self.extents.piece(source, hint)
+            && let Place::Kept(address) = piece.place
+            && let Some(segment) = self.segment(address >> SEGMENT_BITS)
+        {
+            self.returned_bytes += if segment.is_returned { bytes } else { 0 };
+        }
+    }
+
+    /// Bytes that were repeated from segments that were put in.
+    pub(crate) fn returned_bytes(&self) -> u64 {
+        self.returned_bytes
+    }
+
     /// Puts a segment in that was at hand before, or for which room was reserved. False if it is there, or there is no room.
     pub(crate) fn recall(&mut self, number: u64, bytes: &[u8], lengths: &BlockLengths) -> bool {
         let written = Written::of(lengths);
@@ -220,7 +248,7 @@ impl Log {
         }
         if let Some(segment) = self.segment_mut(number) {
             segment.slot = Some(slot);
-            segment.is_recent = true;
+            (segment.is_recent, segment.is_returned) = (true, true);
             segment.is_partial = written.ranges() != [(0, SEGMENT_BYTES as u32)];
             segment.written = written;
         }

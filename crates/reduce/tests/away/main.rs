@@ -32,6 +32,27 @@ fn what_left_the_memory_is_found_on_disk() {
     assert!(edited < 45_000, "{edited}");
 }
 
+#[test]
+fn what_came_back_is_counted_apart_from_what_never_left() {
+    let (mut world, input) = full();
+    world.send(2, &input[23_000_000..], |_| false);
+    let near = world.encoder.stats();
+    assert!(near.known_bytes > 990_000, "{near:?}");
+    assert_eq!(near.returned_bytes, 0);
+    world.send(2, &input[..2_000_000], |_| false);
+    let far = world.encoder.stats();
+    assert!(far.returned_bytes > 1_990_000, "{far:?}");
+    assert!(far.known_bytes - near.known_bytes >= far.returned_bytes);
+    // These are too short to be kept where they were.
+    let pieces =
+        (0..100).map(|nth| [&input[nth * 10_000..][..400], &noise(500 + nth as u64, 100)].concat());
+    world.send(3, &pieces.collect::<Vec<_>>().concat(), |_| false);
+    let short = world.encoder.stats();
+    let known_bytes = short.known_bytes - far.known_bytes;
+    assert!(known_bytes > 10_000, "{short:?}");
+    assert_eq!(short.returned_bytes - far.returned_bytes, known_bytes);
+}
+
 /// A segment holds parts of several files; what referred to one of them before lies between them in the log.
 #[test]
 fn files_that_were_sent_in_part_before_are_found_whole() {

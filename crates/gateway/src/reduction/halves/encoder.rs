@@ -7,6 +7,7 @@ use super::{
     seeds_max, settings,
 };
 use crate::lock::lock;
+use crate::reduction::Compared;
 use crate::reduction::message::Message;
 use crate::reduction::recalls::{Far, Recall, Recalls};
 use crate::reduction::shelf::{Half, NUMBER_MAX, Offer, Seed, Seeds, SharedCatalog, Shelf};
@@ -33,8 +34,8 @@ pub(in crate::reduction) struct EncoderHalf {
     encoder: Option<Encoder>,
     /// The tunnel whose peer holds the log.
     owner: Option<u64>,
-    /// Input and references of earlier epochs.
-    before: (u64, u64),
+    /// What was compared in earlier epochs.
+    before: Compared,
     catalog: Option<SharedCatalog>,
     /// The peer keeps on disk, too.
     peer_keeps: bool,
@@ -57,7 +58,7 @@ impl EncoderHalf {
             key: 0,
             encoder: None,
             owner: None,
-            before: (0, 0),
+            before: Compared::default(),
             catalog: None,
             peer_keeps: false,
             next_number: 0,
@@ -275,10 +276,8 @@ impl EncoderHalf {
     }
 
     fn end_epoch(&mut self) {
+        self.before = self.compared();
         let encoder = self.encoder.take();
-        let stats = encoder.as_ref().map(Encoder::stats).unwrap_or_default();
-        self.before.0 += stats.input_bytes;
-        self.before.1 += stats.known_bytes + stats.run_bytes;
         if let (Some(shelf), Some(mut encoder)) = (self.shelf.take(), encoder) {
             let used = encoder.segments().end().saturating_sub(shelf.seeds);
             self.next_number = self.next_number.max(shelf.base + used);
@@ -344,15 +343,10 @@ impl EncoderHalf {
         }
     }
 
-    /// Input, and how much of it was known, since this process began.
-    pub(in crate::reduction) fn counts(&self) -> (u64, u64) {
+    /// What was compared since this process began.
+    pub(in crate::reduction) fn compared(&self) -> Compared {
         let stats = self.encoder.as_ref().map(Encoder::stats);
-        let stats = stats.unwrap_or_default();
-        let known_bytes = stats.known_bytes + stats.run_bytes;
-        (
-            self.before.0 + stats.input_bytes,
-            self.before.1 + known_bytes,
-        )
+        self.before.and(&stats.unwrap_or_default())
     }
 
     /// What the log can hold.
