@@ -399,15 +399,26 @@ fn warming_page(warming: &WarmingStatus) -> String {
             bytes(warming.copied_bytes)
         );
     }
-    if warming.file_bytes > warming.memory_bytes {
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "The gateways remember {} of it at most: its beginning will be forgotten. A larger `store.memory` helps.",
-            bytes(warming.memory_bytes)
-        );
-    }
+    text.push_str(&too_large(warming));
     text
+}
+
+/// What becomes of a file that is larger than the memory for it.
+fn too_large(warming: &WarmingStatus) -> String {
+    let (memory, disk) = (bytes(warming.memory_bytes), bytes(warming.disk_bytes));
+    match warming.file_bytes {
+        file_bytes if file_bytes <= warming.memory_bytes => String::new(),
+        _ if warming.disk_bytes == 0 => format!(
+            "The gateways remember {memory} of it at most: its beginning will be forgotten. \
+             A larger `store.memory` helps, or `store.disk` at both.\n"
+        ),
+        file_bytes if file_bytes > warming.disk_bytes => format!(
+            "The disk here keeps {disk} of it at most: its beginning will be forgotten. A larger `store.disk` helps.\n"
+        ),
+        _ => format!(
+            "The gateways remember {memory} of it in memory, the rest on disk, as far as the peer's has room for it.\n"
+        ),
+    }
 }
 
 impl Clear {
@@ -419,5 +430,26 @@ impl Clear {
             true => print::json(&json!({ "cleared": true })),
             false => print::line("what has passed is forgotten"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_larger_than_the_memory_is_told_what_becomes_of_it() {
+        let told = |file_bytes, disk_bytes| {
+            too_large(&WarmingStatus {
+                file_bytes,
+                memory_bytes: 100,
+                disk_bytes,
+                ..WarmingStatus::default()
+            })
+        };
+        assert_eq!(told(100, 0), "");
+        assert!(told(101, 0).contains("100 B of it at most: its beginning will be forgotten"));
+        assert!(told(101, 5000).contains("100 B of it in memory, the rest on disk"));
+        assert!(told(6000, 5000).contains("disk here keeps 4.9 KiB of it at most"));
     }
 }

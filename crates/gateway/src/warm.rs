@@ -149,7 +149,8 @@ impl Gateway {
         let peer = self.peer_named(peer.as_deref(), "say which peer shall have it: --peer NAME")?;
         let name = peer.config().name;
         let session = self.session_to_warm(&peer)?;
-        let memory_bytes = peer.store().figures().capacity_bytes;
+        let figures = peer.store().figures();
+        let (memory_bytes, disk_bytes) = (figures.capacity_bytes, figures.disk_capacity_bytes);
         if memory_bytes == 0 {
             return Err(format!(
                 "{name} has not said yet what it remembers; try again in a moment"
@@ -177,6 +178,7 @@ impl Gateway {
             path: path.display().to_string(),
             file_bytes,
             memory_bytes,
+            disk_bytes,
             ..WarmingStatus::default()
         };
         lock(&self.warmings).begin(warming.clone());

@@ -250,8 +250,10 @@ pub struct WarmingStatus {
     pub sent_bytes: u64,
     /// What of it the peer has read from a copy of its own instead.
     pub copied_bytes: u64,
-    /// What the gateways can remember of one direction.
+    /// What the gateways can remember of one direction in memory.
     pub memory_bytes: u64,
+    /// What the disk here keeps of that direction, and finds again when it has left the memory; 0 unless both gateways have one.
+    pub disk_bytes: u64,
     /// How it ended: `sent`, `ready` for a copy, or what went wrong. Absent while it goes on.
     pub end: Option<String>,
 }

@@ -149,8 +149,10 @@ pub struct Figures {
     pub index_bytes: u64,
     /// How often the log began anew.
     pub begun: u32,
-    /// What a log can hold.
+    /// What a log can hold in memory.
     pub capacity_bytes: u64,
+    /// What of it is kept on disk at most, where both ends do; else 0.
+    pub disk_capacity_bytes: u64,
     /// Bytes that came from disk into the log, or into our copy of the peer's.
     pub warmed_bytes: u64,
     /// The disk, if it is used.
@@ -330,6 +332,7 @@ impl Store {
         let (log_bytes, index_bytes) = encoder.sizes();
         let begun = encoder.begun;
         let capacity_bytes = encoder.capacity_bytes();
+        let disk_capacity_bytes = encoder.disk_capacity_bytes();
         let warmed_bytes = encoder.warmed_bytes();
         drop(encoder);
         let warmed_bytes = warmed_bytes + lock(&self.decoder).warmed_bytes();
@@ -350,6 +353,7 @@ impl Store {
             index_bytes,
             begun,
             capacity_bytes,
+            disk_capacity_bytes,
             warmed_bytes,
             disk: self.disk_figures(),
         }

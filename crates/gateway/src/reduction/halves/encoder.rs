@@ -354,6 +354,14 @@ impl EncoderHalf {
         log_bytes_of(self.agreed_bytes) as u64
     }
 
+    /// What of it the disk keeps and finds again, where the peer's does, too.
+    pub(in crate::reduction) fn disk_capacity_bytes(&self) -> u64 {
+        let is_used = self.shelf.is_some() && self.far.is_recalling;
+        let disk = self.catalog.as_deref().filter(|_| is_used).map(lock);
+        let disk_bytes = disk.map_or(0, |catalog| catalog.size_bytes());
+        disk_bytes.min(self.agreed_bytes / ANCHORS_SHARE * DISK_PER_ANCHORS)
+    }
+
     /// Bytes of this epoch that came from disk.
     pub(in crate::reduction) fn warmed_bytes(&self) -> u64 {
         self.seeds.bytes()
@@ -464,9 +472,12 @@ mod tests {
         half.compare(&mut offer, log, &[]);
         let said = half.attach(1, (0, 0), 0, 64 << 20, offer);
         assert_eq!(seeds_of(&said), [0; 0]);
+        assert_eq!(half.disk_capacity_bytes(), 0, "the peer reads nothing back");
         // The newest two are there, too.
         let theirs = &listing[0].1[..2];
         half.kept(1, &mut Offer::default(), (log, 0), theirs);
+        // What three files hold.
+        assert_eq!(half.disk_capacity_bytes(), 48 << 20);
         assert_eq!(seeds_of(&half.mend()), [1, 2]);
         assert_eq!(seeds_of(&half.restart()), [0; 0]);
         assert_eq!(seeds_of(&half.mend()), [0; 0], "it has forgotten them");
