@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::office;
 use crate::source::Noise;
+use crate::versions;
 
 /// Two versions of the same thing.
 pub struct Pair {
@@ -13,6 +14,8 @@ pub struct Pair {
     pub name: &'static str,
     pub first: Vec<u8>,
     pub second: Vec<u8>,
+    /// The packages, with their versions, of either; none where it is made here.
+    pub made_of: [Vec<String>; 2],
 }
 
 /// Names of all pairs.
@@ -51,6 +54,7 @@ pub fn pair(name: &'static str, folder: &Path, bytes_max: usize) -> std::io::Res
         name,
         first,
         second,
+        made_of: ["1", "2"].map(|nth| versions::of(name, nth, folder)),
     })
 }
 

@@ -18,6 +18,7 @@ mod reference;
 mod report;
 #[path = "../../tests/source/mod.rs"]
 mod source;
+mod versions;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,8 +30,8 @@ use passes::{Link, Pass};
 
 const PLAN: &str = "the first 256 MB of each version (MEGABYTES says otherwise); each pair once through encoder and decoder in one thread, memory tier: first version, second version \
     (edited), second version again (identical), every byte compared; input in pieces of 256 KiB from one buffer; GB/s (1e9) of \
-    the thread's CPU time, memory touched before; `disk tier`: memory for 32 MB, everything else on two disks (in memory here) and read back \
-    when it is found again; speeds without compression: medians of five runs; `sparse`: one sample in 128 bytes instead of 64, as on links faster than the encoder; encode includes framing and compression; wire bytes with zstd 3 unless the row \
+    the thread's CPU time, memory touched before; `disk tier`: 40 MB for the direction, divided as a gateway does, everything else on two disks (in memory here) and read back \
+    when it is found again, at most 32 segments for a frame, or it is sent as it is; speeds without compression: medians of five runs; `sparse`: one sample in 128 bytes instead of 64, as on links faster than the encoder; encode includes framing and compression; wire bytes with zstd 3 unless the row \
     says null; `share` is (input - wire) / (input - patch-from), `share beyond zstd` (zstd - wire) / (zstd - patch-from) with \
     zstd -3 --long=31; levels: 48 MiB from the middle of the first version in pieces of 256 KiB, one core compresses at most 512 KiB ahead of the link";
 
@@ -40,8 +41,11 @@ const DECODE_TARGET: f64 = 5.0;
 const SHARE_TARGET: f64 = 0.97;
 /// Wire bytes per byte of an identical re-send: 64 KiB for a gigabyte.
 const IDENTICAL_TARGET: f64 = 65_536.0 / 1e9;
-/// Memory of the log where the rest is on disk.
-const DISK_TIER_MEMORY_BYTES: usize = 32 << 20;
+/// Memory of a direction where the rest is on disk, divided as a gateway does: four fifths are the log's, anchors may have a
+/// sixteenth, and an eighth is read ahead.
+const DISK_TIER_MEMORY_BYTES: usize = 40 << 20;
+/// For so many bytes of disk one byte of anchors, as in a gateway.
+const DISK_PER_ANCHORS: usize = 900;
 /// Bytes of each version in units of 1e6.
 const MEGABYTES: usize = 256;
 const CONFIGS: [&str; 3] = ["first", "edited", "identical"];
@@ -191,11 +195,12 @@ fn way_rows(
 
 /// The same with little memory: what has left it is read back from disk.
 fn disk_rows(pair: &Pair, reference: Result<&reference::Zstd, &String>) -> Vec<Row> {
-    let mut link = Link::with_disks(Settings {
-        anchor_bytes: settings(pair).memory_bytes / 900,
-        extents_max: settings(pair).extents_max,
-        ..Settings::of_memory(DISK_TIER_MEMORY_BYTES)
-    });
+    let disk_bytes = settings(pair).memory_bytes;
+    let settings = Settings {
+        anchor_bytes: (disk_bytes / DISK_PER_ANCHORS).min(DISK_TIER_MEMORY_BYTES / 16),
+        ..Settings::of_memory(DISK_TIER_MEMORY_BYTES / 5 * 4)
+    };
+    let mut link = Link::with_disks(settings, DISK_TIER_MEMORY_BYTES as u64 / 8);
     let mut rows = Vec::new();
     for (nth, input) in [&pair.first, &pair.second, &pair.second]
         .into_iter()
@@ -204,8 +209,12 @@ fn disk_rows(pair: &Pair, reference: Result<&reference::Zstd, &String>) -> Vec<R
         let pass = link.pass(input, Codec::Zstd(3));
         let config = format!("{} disk tier", CONFIGS[nth]);
         rows.extend(speed_rows(pair, &config, &[pass], None));
-        let wire = Row::of(pair.name, &config, "wire", "B", pass.wire_bytes as f64);
-        rows.push(wire.detail("recalled", link.encoder.stats().recalled));
+        let wire = wire_row(pair, &config, &pass, nth);
+        let stats = link.encoder.stats();
+        rows.push(
+            wire.detail("recalled", stats.recalled)
+                .detail("repeated", pass.repeated),
+        );
         if nth == 1 {
             rows.extend(share_rows(pair, &config, pass.wire_bytes, reference, true));
         }
@@ -240,7 +249,8 @@ fn wire_row(pair: &Pair, config: &str, pass: &Pass, nth: usize) -> Row {
         .detail(
             "sha256",
             reference::sha256(if nth == 0 { &pair.first } else { &pair.second }),
-        );
+        )
+        .detail("made_of", pair.made_of[nth.min(1)].clone());
     if nth == 2 {
         row.target(Op::AtMost, pass.input_bytes as f64 * IDENTICAL_TARGET)
     } else {

@@ -8,11 +8,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Input is handed over in pieces of this size, from one buffer that is used again: what a gateway does with a socket.
 const READ_BYTES: usize = 256 << 10;
-/// Read back ahead of what is needed.
-const AHEAD_BYTES: u64 = 4 << 20;
-
-/// A frame refers to fewer segments that are not in memory.
-const RECALLS_MAX: usize = 100;
+/// A frame refers to fewer segments that are not in memory, or it is sent once more as it is: what a gateway does.
+const RECALLS_MAX: usize = 32;
 
 /// Segments by their numbers.
 type Disk = BTreeMap<u64, (Vec<u8>, BlockLengths)>;
@@ -25,6 +22,8 @@ pub struct Link {
     flow: u64,
     sealed: Vec<u8>,
     disks: Option<[Disk; 2]>,
+    /// Read back ahead of what is needed.
+    ahead_bytes: u64,
 }
 
 /// What a pass cost.
@@ -34,6 +33,8 @@ pub struct Pass {
     pub wire_bytes: u64,
     pub literal_bytes: u64,
     pub token_bytes: u64,
+    /// Frames that were sent once more as they are.
+    pub repeated: u64,
     pub encode: Duration,
     /// Framing and compression.
     pub seal: Duration,
@@ -59,15 +60,16 @@ impl Link {
             flow: 0,
             sealed: Vec::new(),
             disks: None,
+            ahead_bytes: 0,
         }
     }
 
-    /// With a disk at either end, which holds everything.
-    pub fn with_disks(settings: Settings) -> Self {
+    /// With a disk at either end, which holds everything, and is read so far ahead.
+    pub fn with_disks(settings: Settings, ahead_bytes: u64) -> Self {
         let mut link = Self::new(settings);
         link.encoder.segments().watch();
         link.decoder.segments().watch();
-        link.disks = Some(Default::default());
+        (link.disks, link.ahead_bytes) = (Some(Default::default()), ahead_bytes);
         link
     }
 
@@ -76,9 +78,9 @@ impl Link {
         let Some([near, _]) = &self.disks else {
             return;
         };
-        let encoder = &mut self.encoder;
+        let (encoder, ahead_bytes) = (&mut self.encoder, self.ahead_bytes);
         pass.encode += cpu_time_of(|| {
-            for read in encoder.look(piece, AHEAD_BYTES) {
+            for read in encoder.look(piece, ahead_bytes) {
                 if let Some((bytes, lengths)) = near.get(&read.segment) {
                     encoder.recall(&read, bytes, lengths);
                 }
@@ -125,13 +127,13 @@ impl Link {
                 frames.extend(std::iter::from_fn(|| self.encoder.poll_frame()));
             });
             for frame in frames.drain(..) {
-                self.deliver(&frame, codec, &mut pass, &mut output);
+                let right = &input[given..given + frame.length];
+                match self.deliver(&frame, codec, &mut pass, &mut output) {
+                    None => assert!(output == right, "wrong bytes after {given}"),
+                    Some(away) => self.repeat(&frame, away, &mut pass),
+                }
                 self.encoder.recycle(frame);
-                assert!(
-                    output == input[given..given + output.len()],
-                    "wrong bytes after {given}"
-                );
-                given += output.len();
+                given += right.len();
             }
             if self.disks.is_some() {
                 self.encoder.handle_held(self.encoder.position());
@@ -147,32 +149,57 @@ impl Link {
         pass
     }
 
-    /// Seals a frame and decodes it into `output`.
-    fn deliver(&mut self, frame: &Plain, codec: Codec, pass: &mut Pass, output: &mut Vec<u8>) {
+    /// Seals a frame and decodes it into `output`; what it refers to if that takes too many segments.
+    fn deliver(
+        &mut self,
+        frame: &Plain,
+        codec: Codec,
+        pass: &mut Pass,
+        output: &mut Vec<u8>,
+    ) -> Option<(u64, u64)> {
         let mut sealed = std::mem::take(&mut self.sealed);
         sealed.clear();
         pass.seal += cpu_time_of(|| frame.seal(codec, &mut self.compressor, &mut sealed));
         pass.wire_bytes += sealed.len() as u64;
         output.clear();
+        let mut away = None;
         pass.decode += cpu_time_of(|| {
-            let is_decoded = (0..RECALLS_MAX).any(|_| self.decode(&sealed, output));
-            assert!(is_decoded, "a frame needs too many segments");
+            for _ in 0..=RECALLS_MAX {
+                away = self.decode(&sealed, output);
+                if away.is_none() {
+                    break;
+                }
+            }
         });
         self.sealed = sealed;
+        away
     }
 
-    /// Decodes a frame, or reads a segment back that it needs first.
-    fn decode(&mut self, sealed: &[u8], output: &mut Vec<u8>) -> bool {
+    /// Decodes a frame, or reads a segment back that it needs first, and says where that was needed.
+    fn decode(&mut self, sealed: &[u8], output: &mut Vec<u8>) -> Option<(u64, u64)> {
         match self.decoder.decode(sealed, output) {
-            Ok(Decoded::Released) => true,
-            Ok(Decoded::Away { segment, .. }) => {
+            Ok(Decoded::Released) => None,
+            Ok(Decoded::Away {
+                segment,
+                position,
+                bytes,
+            }) => {
                 let disks = self.disks.as_ref().expect("without disks nothing is away");
-                let (bytes, lengths) = &disks[1][&segment];
-                assert!(self.decoder.recall(segment, bytes, lengths));
-                false
+                let (kept, lengths) = &disks[1][&segment];
+                assert!(self.decoder.recall(segment, kept, lengths));
+                Some((position, bytes))
             }
             other => panic!("nothing is missing, but {other:?}"),
         }
+    }
+
+    /// Sends a frame's bytes as they are, and forgets them.
+    fn repeat(&mut self, frame: &Plain, away: (u64, u64), pass: &mut Pass) {
+        let place = frame.place.expect("it refers to something");
+        self.encoder
+            .handle_missing(frame.flow, place, frame.length, away);
+        pass.wire_bytes += frame.length as u64;
+        pass.repeated += 1;
     }
 }
 

@@ -22,14 +22,14 @@ pub fn report(measured: &Measurement) -> String {
     shares(&rows, &mut text);
     speeds(&rows, &mut text);
     levels(&rows, &mut text);
+    sources(&rows, &mut text);
     text
 }
 
 struct Rows<'a>(&'a [Row]);
 
 impl Rows<'_> {
-    /// A cell; `-` where nothing was measured.
-    fn cell(&self, pair: &str, config: &str, metric: &str, digits: usize) -> String {
+    fn find(&self, pair: &str, config: &str, metric: &str) -> Option<&Row> {
         let is_it = |row: &&Row| {
             (
                 row.scenario.as_str(),
@@ -37,7 +37,12 @@ impl Rows<'_> {
                 row.metric.as_str(),
             ) == (pair, config, metric)
         };
-        let row = self.0.iter().find(is_it);
+        self.0.iter().find(is_it)
+    }
+
+    /// A cell; `-` where nothing was measured.
+    fn cell(&self, pair: &str, config: &str, metric: &str, digits: usize) -> String {
+        let row = self.find(pair, config, metric);
         let Some((row, value)) = row.and_then(|row| Some((row, row.value?))) else {
             return "-".to_owned();
         };
@@ -79,6 +84,7 @@ fn shares(rows: &Rows, text: &mut String) {
             "FastCDC 8K",
             "share",
             "identical, bytes",
+            "identical, disk tier",
             "index, B/GB",
         ],
         text,
@@ -95,6 +101,7 @@ fn shares(rows: &Rows, text: &mut String) {
             rows.cell(pair, "FastCDC 8K zstd 3", "wire", 0),
             rows.cell(pair, "FastCDC 8K zstd 3", "share", 4),
             rows.cell(pair, "identical null", "wire", 0),
+            rows.cell(pair, "identical disk tier", "wire", 0),
             rows.cell(pair, "null", "index", 0),
         ];
         line(&cells, text);
@@ -149,5 +156,28 @@ fn levels(rows: &Rows, text: &mut String) {
             format!("{level} ({})", rows.cell(pair, link, "of best level", 2))
         }));
         line(&cells, text);
+    }
+}
+
+/// What nobody here edited: package and version, and the hash of what was sent of it.
+fn sources(rows: &Rows, text: &mut String) {
+    text.push_str("\n## What was sent: SHA-256 of each version, and the packages it is made of\n");
+    head(&["pair", "version", "SHA-256", "packages"], text);
+    for pair in NAMES {
+        for config in ["first null", "edited null"] {
+            let Some(row) = rows.find(pair, config, "wire") else {
+                continue;
+            };
+            let packages = row.detail.get("made_of").and_then(|of| of.as_array());
+            let packages = packages.into_iter().flatten().filter_map(|of| of.as_str());
+            let packages = match packages.collect::<Vec<_>>().join(", ") {
+                none if none.is_empty() => "made on the spot".to_owned(),
+                packages => packages,
+            };
+            let version = config.split(' ').next().unwrap_or_default();
+            let sha256 = row.detail.get("sha256").and_then(|hash| hash.as_str());
+            let cells = [*pair, version, sha256.unwrap_or("-"), &packages];
+            line(&cells.map(str::to_owned), text);
+        }
     }
 }
