@@ -3,7 +3,9 @@
 use bytes::BytesMut;
 
 use super::message::{Message, Messages};
-use super::record::{Record, Records};
+#[cfg(test)]
+use super::record::Record;
+use super::record::Records;
 
 /// What a reader finds that gets its bytes in parts, up to the first error.
 fn read_all<R: Default, T, E>(
