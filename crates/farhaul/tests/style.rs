@@ -17,6 +17,27 @@ const EMPTY_NAMES: &[&str] = &[
 const LONG_FILES: &[&str] = &[];
 /// Functions that are one table, which a cut would make harder to read.
 const LONG_FUNCTIONS: &[&str] = &["golden"];
+/// Files that may hold unsafe code, and what for. Only make this longer where nothing else will do.
+const UNSAFE_FILES: &[(&str, &str)] = &[
+    ("farhaul/tests/link/main.rs", "system calls"),
+    (
+        "gateway/src/intercept/poll.rs",
+        "a descriptor that tokio watches",
+    ),
+    ("gateway/src/reduction/pages.rs", "advice about memory"),
+    ("lab/src/emulate/ethtool.rs", "system calls"),
+    ("lab/src/emulate/packet_socket.rs", "system calls"),
+    ("lab/src/emulate/realtime.rs", "system calls"),
+    ("lab/src/emulate/signals.rs", "system calls"),
+    ("lab/src/probe/datagram_socket.rs", "system calls"),
+    ("lab/src/probe/socket_state.rs", "system calls"),
+    ("lab/tests/probe_memory.rs", "an allocator that counts"),
+    ("reduce/benches/reduce/main.rs", "advice about memory"),
+    ("reduce/src/prefetch.rs", "a processor's instructions"),
+    ("reduce/src/sampler_avx2.rs", "a processor's instructions"),
+    ("reduce/src/stream.rs", "a processor's instructions"),
+    ("tunnel/src/fec/gf256_x86.rs", "a processor's instructions"),
+];
 
 fn sources() -> Vec<(PathBuf, String)> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -116,6 +137,40 @@ fn nothing_is_named_after_nothing() {
         .map(|(path, _)| format!("{}: name it for what it does", path.display()))
         .collect();
     complain(&problems);
+}
+
+/// The lint keeps it out of every file that does not allow it; this list, out of files that should not.
+#[test]
+fn unsafe_code_is_where_it_is_known_to_be() {
+    let allowing = |text: &str| {
+        let mut lines = text.lines().map(str::trim_start);
+        lines.any(|line| {
+            let is_attribute = line.starts_with("#[") || line.starts_with("#![");
+            is_attribute
+                && ["allow(", "expect(", "warn("]
+                    .iter()
+                    .any(|word| line.contains(word))
+                && line.contains("unsafe_code")
+        })
+    };
+    let found: Vec<String> = sources()
+        .into_iter()
+        .filter(|(_, text)| allowing(text))
+        .map(|(path, _)| path.display().to_string())
+        .collect();
+    let is_known = |path: &str| UNSAFE_FILES.iter().any(|(known, _)| *known == path);
+    let unknown = found.iter().filter(|path| !is_known(path));
+    let unknown = unknown.map(|path| format!("{path}: allows unsafe code and is not on the list"));
+    let gone = UNSAFE_FILES
+        .iter()
+        .filter(|(known, _)| !found.iter().any(|path| path == known));
+    let gone =
+        gone.map(|(known, _)| format!("{known}: allows no unsafe code, take it off the list"));
+    complain(&unknown.chain(gone).collect::<Vec<_>>());
+    assert!(allowing(
+        "//! x\n  #[allow(unsafe_code, missing_docs)] // why\n"
+    ));
+    assert!(!allowing("//! x\n// #![allow(unsafe_code)] is refused\n"));
 }
 
 /// Line, name and length of every function that rustfmt has laid out: it ends
