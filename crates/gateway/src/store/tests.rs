@@ -1,6 +1,7 @@
 //! The store on files that forget what was not synced, that fail, and whose bytes change: no wrong byte, no panic, and what was
 //! acknowledged as durable is there.
 
+mod full_disk;
 mod on_disk;
 mod paper;
 

@@ -8,10 +8,10 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use super::*;
 
 /// A folder that is gone when the test is over.
-struct Place(PathBuf);
+pub(super) struct Place(PathBuf);
 
 impl Place {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let folder = format!("farhaul-store-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(folder);
         let _ = fs::remove_dir_all(&path);
@@ -19,7 +19,7 @@ impl Place {
         Self(path)
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str) -> PathBuf {
         self.0.join("peer/sent").join(name)
     }
 
@@ -28,7 +28,7 @@ impl Place {
         mknodat(CWD, self.file(name), FileType::Fifo, Mode::RWXU, 0).unwrap();
     }
 
-    fn open(&self, files: u64) -> Result<Embedded<Folder>, StoreError> {
+    pub(super) fn open(&self, files: u64) -> Result<Embedded<Folder>, StoreError> {
         Embedded::open(Folder::open(&self.file(""))?, options(files))
     }
 
@@ -47,7 +47,7 @@ impl Drop for Place {
     }
 }
 
-fn counts(store: &impl Store) -> Counts {
+pub(super) fn counts(store: &impl Store) -> Counts {
     store.catalog().lock().unwrap().counts()
 }
 
