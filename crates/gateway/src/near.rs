@@ -378,10 +378,15 @@ pub(crate) fn text(target: &Target) -> String {
 fn payload(rule: &Rule, session: &Session) -> Payload {
     let eliminated = rule.reduction != Reduction::Off;
     let compressed = rule.compression != Compression::Off;
+    let level = match rule.compression {
+        Compression::Level(level) => Some(level),
+        Compression::Auto | Compression::Off => None,
+    };
     match session.reduction() {
         Some(_) if eliminated || compressed => Payload::Records {
             eliminated,
             compressed,
+            level,
         },
         _ => Payload::Plain,
     }

@@ -15,8 +15,8 @@ use farhaul_gateway::quic::Endpoint;
 use farhaul_gateway::reduction::{self, Disk, Store};
 use farhaul_gateway::session::{FlowHandle, Incoming, Session, SessionEnd, SessionParts};
 use farhaul_tunnel::{
-    Class, Correction, FEATURE_REDUCTION, Hello, Limits, OpenRequest, PROTOCOL_VERSIONS,
-    PathSettings, Payload, ResetCode, Side, Target,
+    Class, Correction, FEATURE_LEVELS, FEATURE_REDUCTION, Hello, Limits, OpenRequest,
+    PROTOCOL_VERSIONS, PathSettings, Payload, ResetCode, Side, Target,
 };
 use tokio::sync::mpsc;
 
@@ -31,6 +31,8 @@ struct Site {
     key: PublicKey,
     store: Arc<Store>,
     instance: u128,
+    /// The feature, or 0.
+    levels: u64,
 }
 
 fn config() -> Tunnel {
@@ -53,6 +55,7 @@ impl Site {
             endpoint: Endpoint::bind(&config(), key).unwrap(),
             store: Store::new(MEMORY_BYTES),
             instance,
+            levels: FEATURE_LEVELS,
         }
     }
 
@@ -65,7 +68,7 @@ impl Site {
                 versions: PROTOCOL_VERSIONS,
                 instance: self.instance,
                 site: "test".to_owned(),
-                features: FEATURE_REDUCTION,
+                features: FEATURE_REDUCTION | self.levels,
             },
             limits: Limits::default(),
             mark: Arc::default(),
@@ -106,9 +109,13 @@ impl Pair {
 
     /// A file to the far site and back; what the records of the way there came to.
     async fn exchange(&mut self, file: &Bytes) -> u64 {
+        self.exchange_as(file, request()).await
+    }
+
+    async fn exchange_as(&mut self, file: &Bytes, request: OpenRequest) -> u64 {
         let figures = || self.sites[0].store.figures();
         let before = figures();
-        let near = self.a.open(request()).unwrap();
+        let near = self.a.open(request).unwrap();
         let far = self.flows.recv().await.unwrap();
         let (far, near) = tokio::join!(turn_about(far), ask(near, file.clone()));
         far.unwrap();
@@ -231,6 +238,10 @@ async fn serve(mut end: End, accepted: mpsc::UnboundedSender<FlowHandle>) {
 }
 
 fn request() -> OpenRequest {
+    request_at(None)
+}
+
+fn request_at(level: Option<i8>) -> OpenRequest {
     OpenRequest {
         client: SocketAddr::from(([10, 1, 0, 2], 40_000)),
         target: Target::Address(SocketAddr::from(([10, 2, 0, 2], 80))),
@@ -242,6 +253,7 @@ fn request() -> OpenRequest {
         payload: Payload::Records {
             eliminated: true,
             compressed: true,
+            level,
         },
     }
 }
@@ -306,6 +318,26 @@ async fn what_passed_costs_little_also_in_the_next_tunnel() {
         pair.assert_known(&file).await;
         let figures = pair.sites[0].store.figures();
         assert_eq!((figures.begun, figures.asked), (1, 0));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_level_that_is_asked_for_is_kept_to_in_both_directions() {
+    within(async {
+        let mut pair = Pair::new().await;
+        let levels = |pair: &Pair| pair.sites.each_ref().map(|site| site.store.figures().level);
+        assert_eq!(levels(&pair), [None, None]);
+        pair.exchange_as(&file(1), request_at(Some(19))).await;
+        assert_eq!(levels(&pair), [Some(19), Some(19)]);
+        // Noise, as the files are, is not compressed by who may choose.
+        pair.exchange(&file(2)).await;
+        assert_eq!(levels(&pair), [Some(0), Some(0)]);
+        // An older peer hears nothing of it.
+        pair.sites[1].levels = 0;
+        pair.connect_again().await;
+        pair.exchange_as(&file(4), request_at(Some(-3))).await;
+        assert_eq!(levels(&pair), [Some(-3), Some(0)]);
     })
     .await;
 }

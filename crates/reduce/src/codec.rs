@@ -7,7 +7,7 @@ use zstd_safe::{CCtx, CParameter, DCtx};
 pub enum Codec {
     /// Not at all.
     Null,
-    /// zstd at this level, -7 to 9; 0 counts as 1.
+    /// zstd at this level, -7 to 22; 0 counts as 1. Beyond 9 only where somebody asks for it.
     Zstd(i8),
 }
 
@@ -39,7 +39,7 @@ impl Compressor {
         if payload.len() < PAYLOAD_BYTES_MIN {
             return None;
         }
-        self.set_level(level.clamp(-7, 9))?;
+        self.set_level(level.clamp(-7, 22))?;
         let bytes_max = payload.len() - payload.len() / 20;
         // zstd is quickest where its output is sure to fit.
         let bound = zstd_safe::compress_bound(payload.len());

@@ -36,6 +36,9 @@ pub const FEATURE_COPIES: u64 = 128;
 /// Feature bit: credit may be asked back with RECLAIM, and is given back with RETURNED.
 pub const FEATURE_RECLAIM: u64 = 256;
 
+/// Feature bit: OPEN may say at which level both directions are compressed.
+pub const FEATURE_LEVELS: u64 = 512;
+
 /// An inclusive range of protocol versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionRange {

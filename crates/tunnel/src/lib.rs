@@ -50,9 +50,9 @@ pub use flow::{
 };
 pub use frame::{FRAME_BYTES_HARD_MAX, Frame, HelloFrame, OPTIONAL_TYPE_MIN};
 pub use hello::{
-    FEATURE_COPIES, FEATURE_FEC, FEATURE_MEASURING, FEATURE_OPTIMISERS, FEATURE_RECLAIM,
-    FEATURE_REDUCTION, FEATURE_WARMING, Hello, Negotiated, PROTOCOL_VERSIONS, VersionMismatch,
-    VersionRange,
+    FEATURE_COPIES, FEATURE_FEC, FEATURE_LEVELS, FEATURE_MEASURING, FEATURE_OPTIMISERS,
+    FEATURE_RECLAIM, FEATURE_REDUCTION, FEATURE_WARMING, Hello, Negotiated, PROTOCOL_VERSIONS,
+    VersionMismatch, VersionRange,
 };
 pub use limits::{Limits, RECEIVE_FLOOR_BYTES, SEND_FLOOR_BYTES};
 pub use mux::{Event, Mux, Stats, Transmit};

@@ -61,6 +61,15 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
         payload: Payload::Records {
             eliminated: true,
             compressed: true,
+            level: None,
+        },
+        ..v4.clone()
+    };
+    let at_level = OpenRequest {
+        payload: Payload::Records {
+            eliminated: false,
+            compressed: true,
+            level: Some(-7),
         },
         ..v4.clone()
     };
@@ -136,6 +145,14 @@ fn golden() -> Vec<(&'static str, Frame, &'static str)> {
                 request: records,
             },
             "10 02 19 02 2e 04 c0000207 9c40 04 c6336409 01bd",
+        ),
+        (
+            "open, records at a level",
+            Frame::Open {
+                flow: FlowId(8),
+                request: at_level,
+            },
+            "10 08 91 02 2e f9 04 c0000207 9c40 04 c6336409 01bd",
         ),
         (
             "open, records of items",

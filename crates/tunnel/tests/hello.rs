@@ -137,6 +137,56 @@ fn features_are_those_both_offer() {
 }
 
 #[test]
+fn a_level_reaches_only_a_peer_that_offered_to_hear_it() {
+    let payload = |level| Payload::Records {
+        eliminated: true,
+        compressed: true,
+        level,
+    };
+    for (features, expected) in [(FEATURE_LEVELS, Some(9)), (0, None)] {
+        let offer = |side, instance| {
+            let hello = Hello {
+                features,
+                ..hello(instance)
+            };
+            Mux::new(side, Limits::default(), hello)
+        };
+        let (mut a, mut b) = (offer(Side::Dialer, 1), offer(Side::Acceptor, 2));
+        let wanted = OpenRequest {
+            payload: payload(Some(9)),
+            ..request()
+        };
+        a.open(wanted).unwrap();
+        assert_eq!(meet(&mut a, &mut b), Ok(()));
+        let mut events = std::iter::from_fn(|| b.poll_event());
+        let heard = events.find_map(|event| match event {
+            Event::Incoming(_, request) => Some(request.payload),
+            _ => None,
+        });
+        assert_eq!(heard, Some(payload(expected)));
+    }
+}
+
+#[test]
+fn a_level_that_there_is_not_and_one_for_what_is_not_compressed_are_refused() {
+    let open = |flags: u8, level: u8| {
+        let fields = [4, 192, 0, 2, 7, 0x9c, 0x40, 4, 198, 51, 100, 9, 1, 0xbd];
+        let frame = [&[0x10, 0, flags, 0, 0, level], &fields[..]].concat();
+        Frame::decode(frame.into()).err()
+    };
+    assert_eq!(open(0x90, 22), None);
+    assert_eq!(open(0x98, 0xf9), None);
+    for (flags, level, field) in [
+        (0x90, 23, "level"),
+        (0x90, 0xf8, "level"),
+        (0x88, 3, "flags"),
+        (0x80, 3, "flags"),
+    ] {
+        assert_eq!(open(flags, level), Some(DecodeError::BadValue(field)));
+    }
+}
+
+#[test]
 fn nothing_is_sent_before_the_other_side_can_understand_it() {
     let mut a = mux(Side::Dialer, 1, (1, 1));
     let mut b = mux(Side::Acceptor, 2, (1, 1));

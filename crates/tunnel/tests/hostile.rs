@@ -33,12 +33,19 @@ fn any_request() -> impl Strategy<Value = OpenRequest> {
     let records = |eliminated, compressed| Payload::Records {
         eliminated,
         compressed,
+        level: None,
     };
+    let at_level = (any::<bool>(), -7i8..=22).prop_map(|(eliminated, level)| Payload::Records {
+        eliminated,
+        compressed: true,
+        level: Some(level),
+    });
     let payload = prop_oneof![
         Just(Payload::Plain),
         Just(records(true, true)),
         Just(records(true, false)),
         Just(records(false, true)),
+        at_level,
         Just(Payload::Channel),
         Just(Payload::Warming),
         Just(Payload::Measuring),

@@ -138,6 +138,18 @@ fn a_rule_switches_reduction_off() {
 }
 
 #[test]
+fn a_rule_pins_the_level_of_what_the_far_gateway_sends() {
+    let pinned = format!("{ON}\n[[rule]]\nmatch = {{ port = [5000] }}\ncompression = 12");
+    let world = World::with("pinned", &pinned, ON);
+    let _files = files(&world, 5000);
+    fetch(&world, 5000);
+    assert_eq!(reduction_figure(&world, Side::B, "/level"), 12);
+    let _others = files(&world, 5001);
+    fetch(&world, 5001);
+    assert_ne!(reduction_figure(&world, Side::B, "/level"), 12);
+}
+
+#[test]
 fn invariant_2_gateways_that_are_killed_in_mid_transfer_deliver_no_wrong_byte() {
     let mut world = World::with("reducekill", RESUME, RESUME);
     let _files = files(&world, 5000);

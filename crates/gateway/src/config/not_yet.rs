@@ -4,7 +4,7 @@
 //!
 //! A version that brings an engine deletes its line here, and nothing else.
 
-use super::meaning::{Compression, Optimise, Reduction};
+use super::meaning::{Optimise, Reduction};
 
 /// What a rule may ask for and this version cannot do, with what to write instead.
 pub fn optimise(value: Optimise) -> Option<&'static str> {
@@ -21,13 +21,5 @@ pub fn reduction(value: Reduction) -> Option<&'static str> {
     match value {
         Reduction::Memory | Reduction::Disk | Reduction::Both => Some("\"auto\" or \"off\""),
         Reduction::Auto | Reduction::Off => None,
-    }
-}
-
-/// As [`optimise`], for compression.
-pub fn compression(value: Compression) -> Option<&'static str> {
-    match value {
-        Compression::Level(_) => Some("\"auto\" or \"off\""),
-        Compression::Auto | Compression::Off => None,
     }
 }

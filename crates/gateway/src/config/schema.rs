@@ -292,7 +292,7 @@ pub static SECTIONS: &[Section] = &[
                 name: "compression",
                 accepts: "\"auto\", \"off\" or a zstd level from -7 to 22",
                 default: "\"auto\"",
-                doc: "Compression of what redundancy elimination leaves.",
+                doc: "Compression of what redundancy elimination leaves: a level that follows link, processor and content, none, or always this one, in both directions (a peer of an older version chooses its own for what it sends). Levels above 9 take long.",
             },
             Key {
                 name: "fec",

@@ -460,16 +460,11 @@ fn compression(value: &DeValue<'_>) -> Option<Result<Compression, Fault>> {
     match value {
         DeValue::String(text) => Some(one_of(text, &words)),
         DeValue::Integer(integer) => {
-            let level = whole(integer).filter(|level| (-7..=22).contains(level));
+            // zstd's 0 is another word for its own choice, and would be read as "off".
+            let level = whole(integer).filter(|level| (-7..=22).contains(level) && *level != 0);
             let level = level.and_then(|level| i8::try_from(level).ok());
-            let parsed = level
-                .map(Compression::Level)
-                .ok_or_else(|| Fault::new(format!("there is no level {integer}")));
-            Some(available(
-                parsed,
-                &integer.to_string(),
-                not_yet::compression,
-            ))
+            let none = || Fault::new(format!("there is no level {integer}"));
+            Some(level.map(Compression::Level).ok_or_else(none))
         }
         _ => None,
     }
@@ -581,9 +576,6 @@ pub(super) mod words {
             .iter()
             .filter(|(_, value)| not_yet::reduction(*value).is_some());
         all.extend(reduction.map(|(word, _)| name("reduction", word)));
-        if not_yet::compression(Compression::Level(3)).is_some() {
-            all.push("compression = LEVEL".to_owned());
-        }
         all
     }
 }

@@ -61,19 +61,23 @@ pub fn of(flow: &FlowHandle) -> (Outbound, Inbound) {
     let kind = match flow.payload() {
         Payload::Records {
             eliminated,
-            compressed,
-        } => Some((eliminated, compressed)),
-        Payload::Warming => Some((true, true)),
+            compressed: false,
+            ..
+        } => Some((eliminated, Some(Codec::Null))),
+        Payload::Records {
+            eliminated, level, ..
+        } => Some((eliminated, level.map(Codec::Zstd))),
+        Payload::Warming => Some((true, None)),
         Payload::Plain | Payload::Channel | Payload::Measuring => None,
     };
     match (kind, flow.session().reduction()) {
-        (Some((eliminated, compressed)), Some(reduction)) => {
+        (Some((eliminated, pinned)), Some(reduction)) => {
             let writer = Writer {
                 reduction: reduction.clone(),
                 flow: flow.id().0,
                 records: 0,
                 eliminated,
-                levels: Levels::new((!compressed).then_some(Codec::Null)),
+                levels: Levels::new(pinned),
                 share: 1.0,
                 is_settled: false,
             };

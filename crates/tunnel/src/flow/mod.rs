@@ -109,6 +109,9 @@ pub enum Payload {
         eliminated: bool,
         /// What is new in them may be compressed.
         compressed: bool,
+        /// At this level of zstd, -7 to 22, and no other. Reaches only a peer that offered
+        /// [`FEATURE_LEVELS`](crate::FEATURE_LEVELS); any other chooses its own.
+        level: Option<i8>,
     },
     /// What the gateways tell each other of their records. Nothing is connected to; there is one such flow in a
     /// tunnel, opened by the dialer.

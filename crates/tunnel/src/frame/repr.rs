@@ -30,7 +30,12 @@ const CORRECTION_MASK: u8 = 0b110;
 const PAYLOAD_SHIFT: u8 = 3;
 const PAYLOAD_MASK: u8 = 0b11_1000;
 const FLAG_ITEMS: u8 = 0b100_0000;
+/// A level follows.
+const FLAG_LEVEL: u8 = 0b1000_0000;
 const TARGET_HOST: u8 = 1;
+
+/// Levels that may be asked for.
+const LEVELS: std::ops::RangeInclusive<i8> = -7..=22;
 
 /// HELLO with the limits the other side must keep to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,6 +183,9 @@ pub(crate) fn request_problem(request: &OpenRequest) -> Option<&'static str> {
     if request.dscp > 63 {
         return Some("dscp");
     }
+    if level_of(request.payload).is_some_and(|level| !LEVELS.contains(&level)) {
+        return Some("level");
+    }
     match &request.target {
         Target::Host { name, .. } if !is_host_name(name) => Some("host name"),
         _ => None,
@@ -264,14 +272,21 @@ fn put_probe(out: &mut BytesMut, kind: u8, nonce: u64, sent_ns: u64) {
 fn decode_open(mut reader: Reader) -> Result<Frame, DecodeError> {
     let flow = FlowId(reader.varint()?);
     let flags = reader.u8()?;
-    let known = FLAG_KEEP_CLIENT_ADDRESS | CORRECTION_MASK | PAYLOAD_MASK | FLAG_ITEMS;
-    if flags & !known != 0 {
-        return Err(DecodeError::BadValue("flags"));
-    }
     let correction = correction_of(flags)?;
-    let payload = payload_of(flags)?;
+    let mut payload = payload_of(flags)?;
     let class = class_of(reader.u8()?);
     let dscp = reader.u8()?;
+    if flags & FLAG_LEVEL != 0 {
+        let asked = reader.u8()?.cast_signed();
+        match &mut payload {
+            Payload::Records {
+                compressed: true,
+                level,
+                ..
+            } => *level = Some(asked),
+            _ => return Err(DecodeError::BadValue("flags")),
+        }
+    }
     let family = reader.u8()?;
     let client = reader.address(family, "client address")?;
     let target = match reader.u8()? {
@@ -308,9 +323,14 @@ fn put_open(out: &mut BytesMut, flow: FlowId, request: &OpenRequest) {
     let keep = u8::from(request.keep_client_address) * FLAG_KEEP_CLIENT_ADDRESS;
     let items = u8::from(request.items) * FLAG_ITEMS;
     let payload = payload_bits(request.payload);
-    out.put_u8(keep | correction_bits(request.correction) | payload | items);
+    let level = level_of(request.payload);
+    let has_level = u8::from(level.is_some()) * FLAG_LEVEL;
+    out.put_u8(keep | correction_bits(request.correction) | payload | items | has_level);
     out.put_u8(class_byte(request.class));
     out.put_u8(request.dscp);
+    if let Some(level) = level {
+        out.put_i8(level);
+    }
     put_address(out, request.client);
     match &request.target {
         Target::Address(address) => put_address(out, *address),
@@ -346,6 +366,7 @@ fn payload_of(flags: u8) -> Result<Payload, DecodeError> {
         records @ 1..=3 => Ok(Payload::Records {
             eliminated: records & 1 != 0,
             compressed: records & 2 != 0,
+            level: None,
         }),
         4 => Ok(Payload::Channel),
         5 => Ok(Payload::Warming),
@@ -361,16 +382,30 @@ fn payload_bits(payload: Payload) -> u8 {
         Payload::Records {
             eliminated: false,
             compressed: false,
+            ..
         } => 2,
         Payload::Records {
             eliminated,
             compressed,
+            ..
         } => u8::from(eliminated) | u8::from(compressed) << 1,
         Payload::Channel => 4,
         Payload::Warming => 5,
         Payload::Measuring => 6,
     };
     value << PAYLOAD_SHIFT
+}
+
+/// The level that is asked for, where anything is compressed.
+fn level_of(payload: Payload) -> Option<i8> {
+    match payload {
+        Payload::Records {
+            compressed: true,
+            level,
+            ..
+        } => level,
+        _ => None,
+    }
 }
 
 fn decode_payload(kind: u8, mut reader: Reader) -> Result<Frame, DecodeError> {

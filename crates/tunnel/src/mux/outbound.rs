@@ -1,9 +1,9 @@
 //! To the wire: the next frame.
 
 use super::{Event, Mux, PING_INTERVAL_NS, PINGS_MAX};
-use crate::flow::{Class, Correction, FlowId, Piece};
+use crate::flow::{Class, Correction, FlowId, Payload, Piece};
 use crate::frame::{DATA_HEADER_BYTES_MAX, Frame, HelloFrame, data_header};
-use crate::hello::FEATURE_FEC;
+use crate::hello::{FEATURE_FEC, FEATURE_LEVELS};
 use crate::schedule::{Control, Rank};
 use bytes::Bytes;
 
@@ -153,6 +153,11 @@ impl Mux {
                 let features = self.negotiated.as_ref()?.features;
                 if features & FEATURE_FEC == 0 {
                     request.correction = Correction::Auto;
+                }
+                if let Payload::Records { level, .. } = &mut request.payload
+                    && features & FEATURE_LEVELS == 0
+                {
+                    *level = None;
                 }
                 let dscp = request.dscp;
                 let frame = Frame::Open { flow: id, request };
