@@ -49,3 +49,51 @@ pub fn text(seed: u64, bytes: usize) -> Vec<u8> {
     text.truncate(bytes);
     text.into_bytes()
 }
+
+/// Something like a web server's log from this line on.
+pub fn log(first_line: u64, bytes: usize) -> Vec<u8> {
+    let mut text = String::with_capacity(bytes + 200);
+    let mut line = first_line;
+    while text.len() < bytes {
+        let mut noise = Noise::new(line);
+        let (client, page, status) = (
+            noise.below(300),
+            noise.below(2000),
+            [200, 200, 304, 404][noise.below(4) as usize],
+        );
+        text += &format!(
+            "10.0.{}.{} - [{:09}] \"GET /app/item/{page}?session={:016x} HTTP/1.1\" {status} {} \"Mozilla/5.0 (X11; Linux)\"\n",
+            client / 250,
+            client % 250,
+            line * 41,
+            noise.next(),
+            noise.below(90_000)
+        );
+        line += 1;
+    }
+    text.truncate(bytes);
+    text.into_bytes()
+}
+
+/// Something like a dump of a table; in a later `version` every eighth row has another amount.
+pub fn dump(version: u64, bytes: usize) -> Vec<u8> {
+    let mut text = String::with_capacity(bytes + 200);
+    let mut row = 0;
+    while text.len() < bytes {
+        let mut noise = Noise::new(row);
+        let is_changed = noise.below(8) == 0;
+        let amount = noise.below(100_000) + if is_changed { version } else { 0 };
+        text += &format!(
+            "INSERT INTO orders VALUES ({row}, 'customer-{:06}', '2026-{:02}-{:02}', {}.{:02}, '{:016x}');\n",
+            noise.below(50_000),
+            1 + noise.below(12),
+            1 + noise.below(28),
+            amount / 100,
+            amount % 100,
+            noise.next()
+        );
+        row += 1;
+    }
+    text.truncate(bytes);
+    text.into_bytes()
+}
