@@ -76,11 +76,13 @@ pub(crate) struct Extents {
 
 impl Extents {
     pub(crate) fn new(extents_max: usize) -> Self {
+        let extents_max = extents_max.max(16);
         Self {
-            extents: Vec::new(),
-            marks: Vec::new(),
+            // A table that doubles would take up to twice as much; what is not used of this one takes nothing.
+            extents: Vec::with_capacity(extents_max),
+            marks: Vec::with_capacity(extents_max / MARK_EVERY + 1),
             end: 0,
-            extents_max: extents_max.max(16),
+            extents_max,
         }
     }
 
@@ -258,6 +260,17 @@ mod tests {
 
     fn place_of(extents: &Extents, position: u64) -> Option<Place> {
         extents.piece(position, 0).map(|piece| piece.place)
+    }
+
+    #[test]
+    fn the_table_takes_no_more_than_what_may_be_remembered() {
+        let mut extents = Extents::new(1000);
+        for nth in 0..5000 {
+            extents.push(Place::Kept(nth * 100), 10);
+        }
+        assert!(extents.len() <= 1000);
+        assert!(extents.extents.capacity() <= 1000);
+        assert!(extents.marks.capacity() <= 1000 / MARK_EVERY + 1);
     }
 
     #[test]

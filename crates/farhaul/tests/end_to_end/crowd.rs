@@ -95,7 +95,8 @@ async fn crowd(to: SocketAddr, all_connected: Arc<dyn Fn() + Send + Sync>) -> us
         .count()
 }
 
-fn resident_mib(world: &World, side: Side) -> u64 {
+/// Memory that a gateway really has.
+pub(crate) fn resident_mib(world: &World, side: Side) -> u64 {
     let role = format!("gateway-{}", side.letter());
     let pid = world.lab.sandbox().process(&role).unwrap().pid;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

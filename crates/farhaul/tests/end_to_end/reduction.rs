@@ -9,6 +9,7 @@ use farhaul_lab::Side;
 use rustix::process::Signal;
 
 use crate::apps::{Service, assert_echo, content, digest, echo, read_all};
+use crate::crowd::resident_mib;
 use crate::transfer::{Transfer, Way};
 use crate::world::{World, until, v4};
 
@@ -135,6 +136,32 @@ fn a_rule_switches_reduction_off() {
     let _others = files(&world, 5001);
     fetch(&world, 5001);
     assert_known(&world, 5001);
+}
+
+#[test]
+fn invariant_5_what_passed_takes_no_more_memory_than_it_is_given() {
+    const MEMORY_MIB: u64 = 192;
+    // A gateway without any, with a busy flow.
+    const OTHER_MIB_MAX: u64 = 100;
+    let config = format!("[store]\nmemory = '{MEMORY_MIB} MiB'");
+    let world = World::with("resident", &config, &config);
+    let _echo = Service::start(&world.lab.server().unwrap(), 5001, echo);
+    for seed in 0..3 {
+        echoes(&world, 5001, &content(seed, 40 << 20));
+    }
+    for side in Side::BOTH {
+        let log_mib = reduction_figure(&world, side, "/store_bytes") >> 20;
+        assert!(
+            log_mib >= MEMORY_MIB / 2 / 4 * 3,
+            "the log is full: {log_mib} MiB"
+        );
+        let mib = resident_mib(&world, side);
+        println!("gateway {}: {mib} MiB resident", side.letter());
+        assert!(
+            mib < MEMORY_MIB / 20 * 23 + OTHER_MIB_MAX,
+            "{side:?}: {mib} MiB"
+        );
+    }
 }
 
 #[test]

@@ -361,7 +361,8 @@ pub static SECTIONS: &[Section] = &[
                 accepts: "a size such as \"2 GiB\"",
                 default: "\"0 B\": no redundancy elimination and no compression",
                 doc: "Memory for what has passed, shared by all peers and both directions. Reduction needs some at \
-                      both gateways of a pair, at least 16 MiB for each peer.",
+                      both gateways of a pair, at least 16 MiB for each peer. It is taken as something passes; indexes and \
+                      maps are within it. Of what clients do not read a gateway keeps up to a sixth of it besides.",
             },
             Key {
                 name: "disk",
