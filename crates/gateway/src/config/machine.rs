@@ -6,6 +6,9 @@ use super::diagnose::Problems;
 use super::units::write_size;
 use super::written::Written;
 
+/// For so many bytes of disk one byte of memory (`docs/design/disk-lookup.md`).
+const DISK_PER_MEMORY: u64 = 800;
+
 /// The machine that a file is for, as far as it is to be looked at.
 pub(super) struct Machine<K> {
     /// Whether there is such an interface.
@@ -56,15 +59,27 @@ impl<K: Fn(&str) -> bool> Machine<K> {
 
     /// An error: the gateway would end when the first peer is up, and the machine will not grow before.
     fn memory(&self, written: &Written, problems: &mut Problems) {
-        let wanted = written.store.memory.as_ref();
+        let wanted = written
+            .store
+            .memory
+            .as_ref()
+            .filter(|wanted| wanted.value > 0);
         let Some((wanted, there_bytes)) = wanted.zip(self.memory_bytes) else {
             return;
         };
-        let (size, there) = (write_size(wanted.value), gib(there_bytes));
-        let problem = if wanted.value > there_bytes {
+        let disk = written.store.size.as_ref();
+        let disk_bytes = disk.map(|disk| disk.value / DISK_PER_MEMORY);
+        // Of any other it is not worth a word.
+        let disk_bytes = disk_bytes.filter(|bytes| *bytes > there_bytes / 20);
+        let all_bytes = wanted.value.saturating_add(disk_bytes.unwrap_or(0));
+        let (mut size, there) = (write_size(wanted.value), gib(there_bytes));
+        if let Some(disk_bytes) = disk_bytes {
+            size += &format!(" and {} to find what is on disk", gib(disk_bytes));
+        }
+        let problem = if all_bytes > there_bytes {
             let message = format!("store.memory: {size} is more than this machine has ({there})");
             problems.error(wanted.span.clone(), message)
-        } else if wanted.value > there_bytes / 4 * 3 {
+        } else if all_bytes > there_bytes / 4 * 3 {
             let message =
                 format!("store.memory: {size} leaves little of this machine's memory ({there})");
             problems.warning(wanted.span.clone(), message)
@@ -140,6 +155,28 @@ mod tests {
         assert!(!warned("\"6 GiB\"").contains("store.memory"));
         let elsewhere = checked("\"9 GiB\"", &Machine::elsewhere()).unwrap();
         assert!(!elsewhere.warnings.to_string().contains("store.memory"));
+    }
+
+    #[test]
+    fn memory_for_what_is_on_disk_counts() {
+        let machine = Machine {
+            memory_bytes: Some(8 << 30),
+            ..Machine::elsewhere()
+        };
+        let warned = |memory: &str, disk: &str| {
+            let text = include_str!("../../tests/config/good/everything.toml");
+            assert!(text.contains("\"200 GB\""));
+            let text = text
+                .replace("\"1.5 GiB\"", memory)
+                .replace("\"200 GB\"", disk);
+            let path = Path::new("/etc/farhaul/a.toml");
+            let checked = check_on(&machine, &text, path, |_| None);
+            checked.unwrap().warnings.to_string()
+        };
+        assert!(!warned("\"5 GiB\"", "\"200 GB\"").contains("store.memory"));
+        let shown = warned("\"5 GiB\"", "\"2 TiB\"");
+        let expected = "store.memory: 5 GiB and 2.6 GiB to find what is on disk leaves little";
+        assert!(shown.contains(expected), "{shown}");
     }
 
     #[test]

@@ -388,7 +388,7 @@ pub static SECTIONS: &[Section] = &[
                 name: "size",
                 accepts: "a size of at least 64 MiB such as \"200 GiB\"",
                 default: "required",
-                doc: "Most bytes it may take, at least 64 MiB for each peer. It may be fifty times `memory`: 1 GB of disk needs about 1 MB of memory to be found again, and of the memory a sixteenth is for that. It may be changed: what still fits stays.",
+                doc: "Most bytes it may take, at least 64 MiB for each peer. 1 GB of it takes 1.2 MB of memory besides `memory`, to be found again. It may be changed: what still fits stays. After a restart up to 64 GiB of each direction are known again.",
             },
         ],
     },

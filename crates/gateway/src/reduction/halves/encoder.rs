@@ -15,8 +15,6 @@ use crate::store::{Key, Listed};
 
 /// For so many bytes of disk one byte of memory finds them again, a little more than there are anchors.
 const DISK_PER_ANCHORS: u64 = 900;
-/// What finds them takes no more than this part of the memory.
-const ANCHORS_SHARE: u64 = 16;
 /// Of the memory for the log, what may be read ahead.
 const AHEAD_SHARE: u64 = 8;
 
@@ -261,13 +259,14 @@ impl EncoderHalf {
         messages
     }
 
-    /// For what finds bytes again that are on disk only.
+    /// For what finds bytes again that are on disk only: beside the memory, or a large disk would want a large memory.
     fn anchor_bytes(&self) -> usize {
+        usize::try_from(self.disk_bytes() / DISK_PER_ANCHORS).unwrap_or(0)
+    }
+
+    fn disk_bytes(&self) -> u64 {
         let disk = self.catalog.as_deref().map(lock);
-        let disk_bytes = disk.map_or(0, |catalog| catalog.size_bytes());
-        let enough_bytes = disk_bytes / DISK_PER_ANCHORS;
-        let anchor_bytes = enough_bytes.min(self.agreed_bytes / ANCHORS_SHARE);
-        usize::try_from(anchor_bytes).unwrap_or(0)
+        disk.map_or(0, |catalog| catalog.size_bytes())
     }
 
     /// Drops the log; the next tunnel begins anew.
@@ -356,10 +355,10 @@ impl EncoderHalf {
 
     /// What of it the disk keeps and finds again, where the peer's does, too.
     pub(in crate::reduction) fn disk_capacity_bytes(&self) -> u64 {
-        let is_used = self.shelf.is_some() && self.far.is_recalling;
-        let disk = self.catalog.as_deref().filter(|_| is_used).map(lock);
-        let disk_bytes = disk.map_or(0, |catalog| catalog.size_bytes());
-        disk_bytes.min(self.agreed_bytes / ANCHORS_SHARE * DISK_PER_ANCHORS)
+        match self.shelf.is_some() && self.far.is_recalling {
+            true => self.disk_bytes(),
+            false => 0,
+        }
     }
 
     /// Bytes of this epoch that came from disk.
@@ -448,6 +447,25 @@ mod tests {
         let all_bytes = known_bytes + far_bytes + anchor_bytes;
         println!("{:.2} GB", all_bytes / 1e9);
         assert!((0.5e9..1.5e9).contains(&all_bytes), "{all_bytes}");
+    }
+
+    #[test]
+    fn what_finds_a_large_disk_again_does_not_depend_on_the_memory() {
+        let path = std::env::temp_dir().join(format!("fh-anchors-{}", std::process::id()));
+        let options = Options {
+            size_bytes: 1 << 40,
+            place: [1; 32],
+        };
+        let disk = Embedded::open(Folder::open(&path).unwrap(), options).unwrap();
+        for memory_bytes in [16 << 20, 4 << 30] {
+            let mut half = EncoderHalf::new(memory_bytes);
+            half.agreed_bytes = memory_bytes;
+            half.set_catalog(disk.catalog());
+            let found_bytes = half.anchor_bytes() as u64 * 8192 / 8;
+            assert!(found_bytes > 1 << 40, "{memory_bytes}: {found_bytes}");
+        }
+        drop(disk);
+        std::fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
