@@ -310,6 +310,9 @@ fn reduction_status(figures: Figures) -> ReductionStatus {
             bad_blocks: disk.bad_blocks,
             unusable_files: disk.unusable_files,
             failed: disk.failed,
+            unsynced_segments: disk.unsynced,
+            syncing: disk.is_syncing,
+            synced_groups: disk.synced,
             problem: disk.problem,
         }),
     }

@@ -453,6 +453,29 @@ async fn a_site_that_starts_again_knows_what_it_had_on_disk() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_is_counted_until_it_is_durable() {
+    within(async {
+        let mut pair = Pair::new().await;
+        (pair.sites[0].instance, pair.sites[1].instance) = (41, 42);
+        for site in [0, 1] {
+            pair.restart(site).await;
+        }
+        pair.connect_again().await;
+        pair.exchange(&file(9)).await;
+        let store = pair.sites[0].store.clone();
+        pair.stop(0).await;
+        let disk = store.figures().disk.unwrap();
+        assert!(disk.synced >= 2, "of both directions: {disk:?}");
+        assert_eq!((disk.unsynced, disk.is_syncing), (0, false));
+        pair.stop(1).await;
+        for site in [0, 1] {
+            std::fs::remove_dir_all(pair.disk(site).path).unwrap();
+        }
+    })
+    .await;
+}
+
 /// Memory for a dozen files and a disk for all: what has left the memory is read back when it comes again, also after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_left_the_memory_is_read_back_from_disk() {

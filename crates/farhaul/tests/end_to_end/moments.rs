@@ -202,15 +202,26 @@ fn figure(status: &Value, pointer: &str) -> u64 {
     figure.and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// What a gateway is doing, by what has changed lately.
-fn doing(world: &World, side: Side) -> &'static str {
-    let before = world.status(side);
+/// What gateways are doing, by what has changed lately.
+fn doing(world: &World, sides: &[Side]) -> Vec<&'static str> {
+    let statuses = || sides.iter().map(|&side| world.status(side));
+    let before: Vec<Value> = statuses().collect();
     sleep(BEFORE);
-    let now = world.status(side);
-    let moved = |pointer| figure(&now, pointer) > figure(&before, pointer);
+    let now: Vec<Value> = statuses().collect();
+    let both = before.iter().zip(&now);
+    both.map(|(before, now)| done_between(before, now))
+        .collect()
+}
+
+fn done_between(before: &Value, now: &Value) -> &'static str {
+    let moved = |pointer| figure(now, pointer) > figure(before, pointer);
+    let is_syncing = now.pointer("/peers/0/reduction/disk/syncing");
     match () {
+        () if is_syncing.and_then(Value::as_bool) == Some(true) => "syncing a group",
+        () if figure(now, "/disk/unsynced_segments") > 0 => "writing a group",
         () if moved("/disk/loaded_segments") => "reading back",
-        () if moved("/disk/evicted_segments") => "writing and throwing away",
+        () if moved("/disk/evicted_segments") => "throwing away, group durable",
+        () if moved("/disk/synced_groups") => "group durable",
         () if moved("/disk/saved_bytes") => "writing",
         () if moved("/in_bytes") => "reducing",
         () => "beginning",
@@ -263,10 +274,11 @@ fn fetch(world: &World) -> u64 {
     fetch_from(world, PORT_FILE, &content(77, KNOWN_BYTES))
 }
 
+/// One line for each gateway that was killed, alone or with the other, and what it was doing.
 fn shown(moments: &BTreeMap<(String, &'static str), usize>) -> String {
     let line = |((killed, doing), count): (&(String, &'static str), &usize)| {
         format!(
-            "{killed:<5} {doing:<26} {count:>4} {}\n",
+            "{killed:<12} {doing:<28} {count:>4} {}\n",
             "#".repeat(*count)
         )
     };
@@ -292,14 +304,17 @@ fn kill_often(world: &mut World, case: &Case) {
             _ => dice.below(MOMENT_MS_MAX >> (nth % 2 * 3)),
         };
         sleep(Duration::from_millis(moment_ms));
-        let doing = doing(world, killed[0]);
+        let doing = doing(world, killed);
         let fault = Instant::now();
         for &side in killed {
             world.signal(side, Signal::KILL);
         }
         bytes += streams.broken();
         assert!(fault.elapsed() < Duration::from_secs(20));
-        *moments.entry((format!("{killed:?}"), doing)).or_default() += 1;
+        for (side, doing) in killed.iter().zip(doing) {
+            let what = format!("{side:?} of {killed:?}");
+            *moments.entry((what, doing)).or_default() += 1;
+        }
         start_again(world, killed);
         wait_warm(world);
     }

@@ -228,6 +228,12 @@ pub struct DiskStatus {
     pub unusable_files: u64,
     /// Reads, writes and reservations that failed.
     pub failed: u64,
+    /// Segments that were written and are not durable: a power failure would take them.
+    pub unsynced_segments: u64,
+    /// Some are being made durable.
+    pub syncing: bool,
+    /// Groups of segments that were made durable.
+    pub synced_groups: u64,
     /// What went wrong last.
     pub problem: Option<String>,
 }

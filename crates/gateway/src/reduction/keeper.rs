@@ -268,7 +268,10 @@ impl<H: Half> Lane<H> {
     fn step(&mut self, memory: &Arc<Memory>) {
         if let Some(segment) = self.due.pop_front() {
             match self.save_one(memory, segment) {
-                Ok(()) => self.written += 1,
+                Ok(()) => {
+                    self.written += 1;
+                    lock(&self.disk.catalog()).note_written();
+                }
                 Err(_) => return self.pause(),
             }
         }
@@ -280,6 +283,7 @@ impl<H: Half> Lane<H> {
 
     fn start_sync(&mut self) {
         let syncing = self.disk.start_sync();
+        lock(&self.disk.catalog()).note_syncing();
         let thread = thread::Builder::new().name("farhaul-sync".to_owned());
         match thread.spawn(syncing) {
             Ok(syncing) => self.syncing = Some(syncing),
@@ -297,7 +301,9 @@ impl<H: Half> Lane<H> {
     }
 
     fn synced(&mut self, outcome: io::Result<()>) {
-        if self.disk.synced(outcome).is_err() {
+        let is_durable = self.disk.synced(outcome).is_ok();
+        lock(&self.disk.catalog()).note_synced(is_durable);
+        if !is_durable {
             self.pause();
         }
     }

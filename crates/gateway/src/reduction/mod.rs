@@ -178,6 +178,12 @@ pub struct DiskFigures {
     pub unusable_files: u64,
     /// Reads and writes that failed, and times there was no room to reserve.
     pub failed: u64,
+    /// Segments that were written and are not durable.
+    pub unsynced: u64,
+    /// Something is being made durable.
+    pub is_syncing: bool,
+    /// Groups of segments that were made durable.
+    pub synced: u64,
     /// What went wrong last.
     pub problem: Option<String>,
 }
@@ -193,6 +199,9 @@ impl DiskFigures {
         self.bad_blocks += counts.bad_blocks;
         self.unusable_files += counts.unusable_files;
         self.failed += counts.failed + counts.full;
+        self.unsynced += counts.unsynced;
+        self.is_syncing |= counts.is_syncing;
+        self.synced += counts.synced;
         self.problem = counts.problem.or(self.problem.take());
     }
 }

@@ -72,6 +72,12 @@ pub struct Counts {
     pub full: u64,
     /// Reads and writes that failed.
     pub failed: u64,
+    /// Segments that were written and are not durable.
+    pub unsynced: u64,
+    /// They are being made durable.
+    pub is_syncing: bool,
+    /// Groups of segments that were made durable.
+    pub synced: u64,
     /// The last thing that went wrong.
     pub problem: Option<String>,
 }
@@ -113,6 +119,22 @@ impl Catalog {
     /// What it did.
     pub fn counts(&self) -> Counts {
         self.counts.clone()
+    }
+
+    /// Notes that a segment was written, and is not durable.
+    pub fn note_written(&mut self) {
+        self.counts.unsynced += 1;
+    }
+
+    /// Notes that what was written is being made durable.
+    pub fn note_syncing(&mut self) {
+        self.counts.is_syncing = true;
+    }
+
+    /// Notes how that went.
+    pub fn note_synced(&mut self, is_durable: bool) {
+        (self.counts.unsynced, self.counts.is_syncing) = (0, false);
+        self.counts.synced += u64::from(is_durable);
     }
 
     /// The greatest number in a log.
