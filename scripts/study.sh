@@ -1,7 +1,8 @@
 #!/bin/sh
 # A plan of real clients over many links, and its page: build for speed, run,
 # report to out/PLAN.html. Needs root. PLAN=quick takes a minute,
-# PLAN=wx2006-cifs hours; RESUME=1 goes on, ONLY=text picks cells.
+# PLAN=wx2006-cifs an hour; RESUME=1 goes on, ONLY=text picks cells and leaves
+# the others as they are.
 set -eu
 cd "$(dirname "$0")/.."
 verb=study

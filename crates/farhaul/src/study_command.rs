@@ -18,10 +18,10 @@ use crate::print;
 pub(crate) struct Run {
     /// A plan, such as plans/wx2006-cifs.toml.
     plan: PathBuf,
-    /// Only cells whose name contains this, such as "51.84M/250ms", "smbget" or "read A".
+    /// Only cells whose name contains this, such as "51.84M/250ms", "smbget" or "read A"; the document's others stay as they are.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Keep the cells that the document has already; run what is missing or failed.
+    /// Keep the cells that the document has already; run what is missing, failed or faulty.
     #[arg(long)]
     resume: bool,
     /// Say what would be run, and about how long it takes.

@@ -37,6 +37,16 @@ impl Folder {
         self.0.join(name).to_string_lossy().into_owned()
     }
 
+    /// Lets a document and its rows say that they were made from this commit.
+    fn made_from(&self, name: &str, commit: &str) {
+        let mut document = self.document(name);
+        document["commit"] = commit.into();
+        for row in document["rows"].as_array_mut().unwrap() {
+            row["detail"]["commit"] = commit.into();
+        }
+        std::fs::write(self.file(name), document.to_string()).unwrap();
+    }
+
     fn document(&self, name: &str) -> Value {
         serde_json::from_str(&std::fs::read_to_string(self.file(name)).unwrap()).unwrap()
     }
@@ -89,20 +99,48 @@ fn a_plan_is_run_whole_goes_on_where_it_was_and_has_a_report() {
     );
     assert!(row(&document, only, "A", "of_direct")["value"].as_f64() > Some(1.0));
 
-    let second = run(&["--resume"]);
+    // As if it had been made from other sources.
+    folder.made_from("quick.json", "0123456789ab");
+    let kept = folder.document("quick.json");
+    let second = run(&["--only", "smb1 write"]);
     assert!(second.status.success(), "{}", said(&second));
-    let whole = folder.document("quick.json");
-    assert_eq!(
-        row(&whole, only, "A", "throughput"),
-        ours,
-        "it was not run again"
-    );
-    let old = row(&whole, "smb1 write", "T", "throughput");
+    let more = folder.document("quick.json");
+    for config in ["B", "A"] {
+        let [before, after] = [&kept, &more].map(|file| row(file, only, config, "throughput"));
+        assert_eq!(after, before, "it was not asked for");
+    }
+    let old = row(&more, "smb1 write", "T", "throughput");
     assert_eq!(old["detail"]["equal"], true, "{old}");
     assert_eq!(old["detail"]["bytes"], 2 << 20, "{old}");
-    assert_eq!(whole["plan"], std::fs::read_to_string(&plan).unwrap());
-    assert_eq!(whole["rows"].as_array().unwrap().len(), 4);
+    assert_ne!(old["detail"]["commit"], "0123456789ab", "of this run");
+    assert_ne!(more["commit"], "0123456789ab", "of the last run");
 
+    let third = run(&["--resume"]);
+    assert!(third.status.success(), "{}", said(&third));
+    let whole = folder.document("quick.json");
+    let again = row(&whole, "smb1 write", "T", "throughput");
+    assert_eq!(again, old, "it was not run again");
+    assert_eq!(whole["plan"], std::fs::read_to_string(&plan).unwrap());
+    assert_eq!(whole["rows"].as_array().unwrap().len(), 7 + 3);
+    small_files_are_all_there(&whole);
+    the_report_has_them_all(&folder);
+}
+
+fn small_files_are_all_there(document: &Value) {
+    for (work, config) in [
+        ("folder", "B"),
+        ("folder", "A"),
+        ("browse", "B"),
+        ("browse", "A"),
+    ] {
+        let row = row(document, work, config, "time");
+        assert!(row["value"].as_f64() > row["limit"].as_f64(), "{row}");
+        assert_eq!(row["detail"]["equal"], true, "{row}");
+        assert_eq!(row["detail"]["files_done"], 20, "{row}");
+    }
+}
+
+fn the_report_has_them_all(folder: &Folder) {
     let page = folder.file("report.html");
     let report = farhaul(&["lab", "report", &folder.file("quick.json"), "-o", &page]);
     assert!(report.status.success(), "{}", said(&report));
@@ -111,6 +149,7 @@ fn a_plan_is_run_whole_goes_on_where_it_was_and_has_a_report() {
         "lockstep-smb2 read, 20 Mbit/s",
         "A: T and protocol",
         "config = [&quot;T&quot;]",
+        "20M/25ms smbclient browse",
     ] {
         assert!(page.contains(expected), "{expected}");
     }
@@ -137,6 +176,28 @@ fn what_cannot_be_run_or_shown_is_said_in_words() {
     let report = farhaul(&["lab", "report", &plan, "-o", &page]);
     assert_eq!(report.status.code(), Some(1));
     assert!(!std::path::Path::new(&page).exists());
+}
+
+/// A copy of a folder that is cut counts the files that are there.
+#[test]
+fn of_a_folder_whose_time_is_up_the_pace_counts() {
+    let folder = Folder::new("late");
+    let (plan, out, name) = (
+        folder.file("late.toml"),
+        folder.file(""),
+        format!("t{}-late", std::process::id()),
+    );
+    // 400 files of four round trips take 160 s.
+    let text = "name = 'late'\n[[cells]]\nrate = ['20mbit']\ndelay = ['50ms']\nclient = ['smbclient']\n\
+                work = ['folder']\nconfig = ['B']\nfiles = 400\nsize = '400 kB'\ncell_s = 12\n";
+    std::fs::write(&plan, text).unwrap();
+    let output = farhaul(&["lab", "run", &plan, "--out", &out, "--name", &name]);
+    let document = folder.document("late.json");
+    let row = row(&document, "folder", "B", "time");
+    assert_eq!(row["detail"]["ended"], "late", "{row} {}", said(&output));
+    assert!(row["detail"]["files_done"].as_u64() < Some(400), "{row}");
+    assert!(row["value"].as_f64() > Some(100.0), "{row}");
+    assert_eq!(row["detail"]["faults"], 0, "{row}");
 }
 
 #[test]

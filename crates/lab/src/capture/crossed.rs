@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use super::bytes_before;
 use super::pcap::packets;
 use super::segment::{Seen, seen};
 
@@ -19,32 +20,37 @@ pub(crate) struct Speakers {
 pub(crate) struct Crossed {
     /// Times and lengths of frames from the server's side, the tunnel's and the copy's.
     towards_client: Vec<(u64, u64)>,
-    /// Bytes of them, and of those the other way.
+    /// The same of frames the other way.
+    towards_server: Vec<(u64, u64)>,
+    /// Bytes of all of them.
     pub(crate) own_bytes: u64,
     pub(crate) foreign_bytes: u64,
 }
 
 impl Crossed {
-    /// Frames towards the client, and no others.
+    /// Frames towards the client, frames towards the server, and no others.
     #[cfg(test)]
-    pub(crate) fn of(towards_client: &[(u64, u64)]) -> Self {
+    pub(crate) fn of(towards_client: &[(u64, u64)], towards_server: &[(u64, u64)]) -> Self {
+        let all = towards_client.iter().chain(towards_server);
         Self {
             towards_client: towards_client.to_vec(),
-            own_bytes: towards_client.iter().map(|(_, bytes)| bytes).sum(),
+            towards_server: towards_server.to_vec(),
+            own_bytes: all.map(|(_, bytes)| bytes).sum(),
             foreign_bytes: 0,
         }
     }
 
     /// Bytes of frames that came towards the client before this.
     pub(crate) fn towards_client_before(&self, time_ns: u64) -> u64 {
-        let before = self
-            .towards_client
-            .iter()
-            .filter(|(at_ns, _)| *at_ns < time_ns);
-        before.map(|(_, bytes)| bytes).sum()
+        bytes_before(&self.towards_client, time_ns)
     }
 
-    /// All of them.
+    /// Bytes of frames that came towards the server before this.
+    pub(crate) fn towards_server_before(&self, time_ns: u64) -> u64 {
+        bytes_before(&self.towards_server, time_ns)
+    }
+
+    /// All of those towards the client.
     pub(crate) fn towards_client(&self) -> u64 {
         self.towards_client.iter().map(|(_, bytes)| bytes).sum()
     }
@@ -58,8 +64,9 @@ pub(crate) fn crossed(file: &[u8], speakers: Speakers) -> Option<Crossed> {
         match is_towards_client(seen(packet.bytes), speakers) {
             Some(is_towards) => {
                 crossed.own_bytes += length;
-                if is_towards {
-                    crossed.towards_client.push((packet.time_ns, length));
+                match is_towards {
+                    true => crossed.towards_client.push((packet.time_ns, length)),
+                    false => crossed.towards_server.push((packet.time_ns, length)),
                 }
             }
             None => crossed.foreign_bytes += length,
@@ -127,5 +134,7 @@ mod tests {
         assert_eq!(crossed.towards_client_before(10), 0);
         assert_eq!(crossed.towards_client_before(30), 42);
         assert_eq!(crossed.towards_client(), 84);
+        assert_eq!(crossed.towards_server_before(20), 0);
+        assert_eq!(crossed.towards_server_before(21), 42);
     }
 }

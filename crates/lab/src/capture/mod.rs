@@ -31,6 +31,12 @@ const SETTLE: Duration = Duration::from_millis(400);
 /// tcpdump's buffer in KiB: at 150 Mbit/s more than a second.
 const BUFFER_KIB: &str = "32768";
 
+/// Bytes of frames that passed before a time; of each its time and length.
+fn bytes_before(frames: &[(u64, u64)], time_ns: u64) -> u64 {
+    let before = frames.iter().filter(|(at_ns, _)| *at_ns < time_ns);
+    before.map(|(_, bytes)| bytes).sum()
+}
+
 /// Where a capture is taken; both at the client's gateway, which has nothing else to do with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {

@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::Ipv4Addr;
 
+use super::bytes_before;
 use super::message::{self, Kind, Smb};
 use super::pcap::packets;
 use super::segment::{ACK, SYN, Seen, Segment, seen};
@@ -55,15 +56,20 @@ pub(crate) struct Shown {
     /// Bytes of frames that belong to the copy, and of others.
     pub(crate) own_bytes: u64,
     pub(crate) foreign_bytes: u64,
-    /// Times and lengths of frames from the server.
+    /// Times and lengths of frames from the server, and of those from the client.
     pub(crate) to_client: Vec<(u64, u64)>,
+    pub(crate) to_server: Vec<(u64, u64)>,
 }
 
 impl Shown {
     /// Bytes of frames that came from the server before this.
     pub(crate) fn to_client_before(&self, time_ns: u64) -> u64 {
-        let before = self.to_client.iter().filter(|(at_ns, _)| *at_ns < time_ns);
-        before.map(|(_, bytes)| bytes).sum()
+        bytes_before(&self.to_client, time_ns)
+    }
+
+    /// Bytes of frames that came from the client before this.
+    pub(crate) fn to_server_before(&self, time_ns: u64) -> u64 {
+        bytes_before(&self.to_server, time_ns)
     }
 }
 
@@ -71,12 +77,13 @@ impl Shown {
 pub(crate) fn shown(file: &[u8], client: Ipv4Addr, server: (Ipv4Addr, u16)) -> Option<Shown> {
     let mut connections: HashMap<u16, Connection> = HashMap::new();
     let (mut own_bytes, mut foreign_bytes) = (0, 0);
-    let mut to_client = Vec::new();
+    let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
     for packet in packets(file)? {
         let length = packet.length as u64;
         match seen(packet.bytes) {
             Seen::Tcp(segment) if segment.destination == server && segment.source.0 == client => {
                 own_bytes += length;
+                to_server.push((packet.time_ns, length));
                 let connection = connections.entry(segment.source.1).or_default();
                 connection.client_said(packet.time_ns, &segment);
             }
@@ -99,6 +106,7 @@ pub(crate) fn shown(file: &[u8], client: Ipv4Addr, server: (Ipv4Addr, u16)) -> O
         own_bytes,
         foreign_bytes,
         to_client,
+        to_server,
     })
 }
 
@@ -382,6 +390,9 @@ mod tests {
         );
         assert!(shown.to_client_before(start_ns) < 400);
         assert!(shown.to_client_before(end_ns) > 120_000);
+        assert!(shown.to_server_before(end_ns) < 1_000);
+        let both = shown.to_client_before(u64::MAX) + shown.to_server_before(u64::MAX);
+        assert_eq!(both, shown.own_bytes);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::lockstep::BLOCK_BYTES;
 pub enum Config {
     /// Nothing.
     B,
-    /// The tunnel with compression and redundancy elimination; the protocol as it is.
+    /// The tunnel with compression and redundancy elimination, without error correction; the protocol as it is.
     T,
     /// As T, and the protocol accelerated.
     A,
@@ -47,11 +47,15 @@ impl Config {
     pub fn gateway_text(self) -> &'static str {
         match self {
             Self::B => "",
+            // Error correction is what F and AF are for.
             Self::T => {
                 "[store]\nmemory = '256 MiB'\n\
-                 [[rule]]\nmatch = { port = [139, 445] }\noptimise = 'opaque'\n"
+                 [[rule]]\nmatch = { port = [139, 445] }\noptimise = 'opaque'\nfec = 'off'\n"
             }
-            Self::A => "[store]\nmemory = '256 MiB'\n",
+            Self::A => {
+                "[store]\nmemory = '256 MiB'\n\
+                 [[rule]]\nmatch = { port = [139, 445] }\nfec = 'off'\n"
+            }
             Self::F => {
                 "[[rule]]\nmatch = { port = [139, 445] }\noptimise = 'opaque'\n\
                  reduction = 'off'\ncompression = 'off'\nfec = 'on'\n"
@@ -110,7 +114,9 @@ impl Client {
         match self {
             Self::LockstepSmb1 | Self::LockstepSmb2 => matches!(work, Work::Read | Work::Write),
             Self::Smbget => work == Work::Read,
-            Self::Smbclient | Self::SmbclientSmb1 => true,
+            Self::Smbclient => true,
+            // What the old dialect lists needs no open file, and a capture shows no beginning and no end of it.
+            Self::SmbclientSmb1 => work != Work::Browse,
         }
     }
 }
@@ -124,13 +130,21 @@ pub enum Work {
     Write,
     /// Copies a folder of small files from the server.
     Folder,
+    /// Lists such a folder, and whatever is in it.
+    Browse,
     /// Reads a document, writes it under another name, removes it and renames the new one.
     Document,
 }
 
 impl Work {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Folder, Self::Document];
+    pub const ALL: [Self; 5] = [
+        Self::Read,
+        Self::Write,
+        Self::Folder,
+        Self::Browse,
+        Self::Document,
+    ];
 
     /// Its name in plans and results.
     pub fn word(self) -> &'static str {
@@ -138,6 +152,7 @@ impl Work {
             Self::Read => "read",
             Self::Write => "write",
             Self::Folder => "folder",
+            Self::Browse => "browse",
             Self::Document => "document",
         }
     }
@@ -165,6 +180,8 @@ pub struct Cell {
     pub size_bytes: u64,
     /// In so many files.
     pub files: u32,
+    /// How long its client may take, in seconds.
+    pub most_s: u64,
     /// An accelerated cell must reach this share of the limit.
     pub least_of_limit: Option<f64>,
     /// And this multiple of the same cell without gateways.
@@ -196,14 +213,31 @@ impl Cell {
         self.client.is_lockstep() && !self.config.is_accelerated()
     }
 
+    /// The least time that its work can take, whatever is done about it.
+    pub fn least_s(&self) -> f64 {
+        match self.work {
+            // Names can be compressed to next to nothing, but not before they were asked for.
+            Work::Browse => self.circuit.rtt_s(),
+            // What is saved is what was opened and may be known on both sides by then: it crosses once. But two things are asked of
+            // the server one after the other.
+            Work::Document => self.circuit.least_s(self.size_bytes) + self.circuit.rtt_s(),
+            Work::Read | Work::Write | Work::Folder => self.circuit.least_s(self.size_bytes),
+        }
+    }
+
     /// About how long its client takes, for who waits.
     pub fn expected_s(&self) -> f64 {
         /// Round trips for a block and a window that is smaller than it.
         const TRIPS: f64 = 2.0;
-        let least_s = self.circuit.least_s(self.size_bytes);
+        let least_s = match (self.work, self.config) {
+            // Nothing knows that what is saved is what was opened.
+            (Work::Document, Config::B | Config::F) => self.circuit.least_s(2 * self.size_bytes),
+            _ => self.least_s(),
+        };
         let waits = match self.work {
+            Work::Browse | Work::Document => 20.0,
             _ if self.config.is_accelerated() => 0.0,
-            Work::Folder => 5.0 * f64::from(self.files),
+            Work::Folder => 4.0 * f64::from(self.files),
             _ if self.client.is_lockstep() => TRIPS * self.size_bytes as f64 / BLOCK_BYTES as f64,
             _ => 0.0,
         };
@@ -223,10 +257,17 @@ mod tests {
             .chain(Client::ALL.map(Client::word))
             .chain(Work::ALL.map(Work::word))
             .collect();
-        assert_eq!(words.len(), 14);
+        assert_eq!(words.len(), 15);
         for config in Config::ALL {
             assert_eq!(config.has_gateways(), config != Config::B);
-            assert!(config.gateway_text().parse::<toml::Table>().is_ok());
+            let text: toml::Table = config.gateway_text().parse().unwrap();
+            let fec = text.get("rule").map(|rules| rules[0]["fec"].as_str());
+            let expected = match config {
+                Config::B => None,
+                Config::T | Config::A => Some(Some("off")),
+                Config::F | Config::AF => Some(Some("on")),
+            };
+            assert_eq!(fec, expected, "{config:?}");
         }
     }
 }

@@ -6,11 +6,11 @@ use std::ops::{Range, RangeInclusive};
 use farhaul_link::LinkProfile;
 use toml::Spanned;
 
-use super::Plan;
 use super::cell::{Cell, Client, Config, Work};
 use super::circuit::Circuit;
 use super::error::PlanError;
-use super::written::{Block, Words, Written};
+use super::written::{Block, Expectation, Words, Written};
+use super::{Expected, Plan};
 
 /// Most cells of a plan.
 const CELLS_MAX: usize = 10_000;
@@ -31,27 +31,27 @@ pub(super) fn read(file: &str, text: &str) -> Result<Plan, PlanError> {
         why: error.to_string().trim_end().to_owned(),
     })?;
     let reader = Reader { file, text };
+    let cell_s = reader.or(written.cell_s.as_ref(), "cell_s", SECONDS, CELL_S)?;
     let mut cells = Vec::new();
     for block in &written.cells {
-        reader.block(block, &mut cells)?;
+        reader.block(block, cell_s, &mut cells)?;
     }
     let name = reader.name(&written.name)?;
     reader.check_all(&cells, &written.name)?;
-    let seconds = |key, value: Option<&Spanned<u64>>| {
-        value
-            .map(|value| reader.within(key, value, SECONDS))
-            .transpose()
-    };
+    let expected = written.expect.iter();
+    let expected = expected.map(|expectation| reader.expected(expectation, &cells));
+    let flat_after_s = written.flat_after_s.as_ref();
+    let flat_after_s = flat_after_s.map(|value| reader.within("flat_after_s", value, SECONDS));
     Ok(Plan {
         name,
         about: written.about,
         seed: written.seed,
         repeat: reader.or(written.repeat.as_ref(), "repeat", REPEAT, 1)?,
-        cell_s: seconds("cell_s", written.cell_s.as_ref())?.unwrap_or(CELL_S),
-        flat_after_s: seconds("flat_after_s", written.flat_after_s.as_ref())?,
+        flat_after_s: flat_after_s.transpose()?,
         congestion_control: written
             .congestion_control
             .unwrap_or_else(|| "cubic".to_owned()),
+        expected: expected.collect::<Result<_, _>>()?,
         cells,
         text: text.to_owned(),
     })
@@ -176,13 +176,27 @@ impl Reader<'_> {
         Ok(circuits)
     }
 
-    fn block(&self, block: &Block, cells: &mut Vec<Cell>) -> Result<(), PlanError> {
+    fn expected(&self, written: &Expectation, cells: &[Cell]) -> Result<Expected, PlanError> {
+        let name = written.cell.get_ref();
+        if !cells.iter().any(|cell| cell.name() == *name) {
+            let why = format!("the plan has no cell `{name}`");
+            return Err(self.wrong(written.cell.span(), "expect.cell", why));
+        }
+        let value = self.within("expect.value", &written.value, 1e-6..=1e9)?;
+        Ok(Expected {
+            cell: name.clone(),
+            value,
+            within: self.within("expect.within", &written.within, 0.0..=1.0)?,
+        })
+    }
+
+    fn block(&self, block: &Block, cell_s: u64, cells: &mut Vec<Cell>) -> Result<(), PlanError> {
         let clients = self.words("cells.client", &block.client, client)?;
         let works = self.words_or("cells.work", block.work.as_ref(), Work::Read, work)?;
         let configs = self.words("cells.config", &block.config, config)?;
         let buffers = block.receive_buffer.as_ref();
         let buffers = self.words_or("cells.receive_buffer", buffers, None, buffer)?;
-        let kind = self.kind(block)?;
+        let kind = self.kind(block, cell_s)?;
         for circuit in self.circuits(block)? {
             for (client, work) in pairs(&clients, &works) {
                 if !client.can(work) {
@@ -198,6 +212,7 @@ impl Reader<'_> {
                         receive_buffer_bytes,
                         size_bytes: kind.size_bytes,
                         files: kind.files,
+                        most_s: kind.most_s,
                         least_of_limit: kind.least_of_limit,
                         least_of_direct: kind.least_of_direct,
                     });
@@ -212,7 +227,7 @@ impl Reader<'_> {
     }
 
     /// What all cells of a block have in common.
-    fn kind(&self, block: &Block) -> Result<Kind, PlanError> {
+    fn kind(&self, block: &Block, cell_s: u64) -> Result<Kind, PlanError> {
         let share = |key, value: Option<&Spanned<f64>>| {
             let value = value.map(|value| self.within(key, value, 0.0..=1000.0));
             value.transpose()
@@ -221,6 +236,7 @@ impl Reader<'_> {
             size_bytes: size(block.size.get_ref())
                 .map_err(|why| self.wrong(block.size.span(), "cells.size", why))?,
             files: self.or(block.files.as_ref(), "cells.files", FILES, 1)?,
+            most_s: self.or(block.cell_s.as_ref(), "cells.cell_s", SECONDS, cell_s)?,
             least_of_limit: share("cells.least_of_limit", block.least_of_limit.as_ref())?,
             least_of_direct: share("cells.least_of_direct", block.least_of_direct.as_ref())?,
         })
@@ -242,6 +258,7 @@ impl Reader<'_> {
 struct Kind {
     size_bytes: u64,
     files: u32,
+    most_s: u64,
     least_of_limit: Option<f64>,
     least_of_direct: Option<f64>,
 }

@@ -5,6 +5,7 @@ use super::*;
 const PLAN: &str = r#"name = "study"
 about = "two rates"
 seed = 7
+cell_s = 500
 flat_after_s = 30
 
 [[cells]]
@@ -24,6 +25,12 @@ work = ["write"]
 config = ["A"]
 receive_buffer = ["17520 B", "auto"]
 size = "100 MB"
+cell_s = 3600
+
+[[expect]]
+cell = "1.544M/250ms smbget read B"
+value = 42.7
+within = 0.15
 "#;
 
 #[test]
@@ -33,7 +40,14 @@ fn every_combination_is_a_cell_in_its_order() {
         (plan.name.as_str(), plan.seed, plan.repeat),
         ("study", 7, 1)
     );
-    assert_eq!((plan.cell_s, plan.flat_after_s), (600, Some(30)));
+    assert_eq!(plan.flat_after_s, Some(30));
+    assert_eq!((plan.cells[0].most_s, plan.cells[15].most_s), (500, 3600));
+    let expected = Expected {
+        cell: "1.544M/250ms smbget read B".to_owned(),
+        value: 42.7,
+        within: 0.15,
+    };
+    assert_eq!(plan.expected, [expected]);
     assert_eq!(plan.cells.len(), 12 + 4);
     let names: Vec<_> = plan.cells.iter().map(Cell::name).collect();
     assert_eq!(names[0], "1.544M/0ms lockstep-smb1 read B");
@@ -61,32 +75,39 @@ fn a_mistake_is_shown_with_file_line_and_key() {
         (
             "\"1.544mbit\"",
             "\"5 parsecs\"",
-            "p.toml, line 7: cells.rate: ",
+            "p.toml, line 8: cells.rate: ",
         ),
-        ("\"250ms\"", "\"250\"", "p.toml, line 8: cells.delay: "),
+        ("\"250ms\"", "\"250\"", "p.toml, line 9: cells.delay: "),
         (
             "\"smbget\"",
             "\"netcat\"",
-            "p.toml, line 9: cells.client: `netcat` is none of ",
+            "p.toml, line 10: cells.client: `netcat` is none of ",
         ),
-        ("\"T\", ", "\"X\", ", "p.toml, line 10: cells.config: "),
+        ("\"T\", ", "\"X\", ", "p.toml, line 11: cells.config: "),
         (
             "\"10 MiB\"",
             "\"10 apples\"",
-            "p.toml, line 11: cells.size: ",
+            "p.toml, line 12: cells.size: ",
         ),
-        ("0.97", "-1.0", "p.toml, line 12: cells.least_of_limit: "),
+        ("0.97", "-1.0", "p.toml, line 13: cells.least_of_limit: "),
         (
             "\"0.1%\", \"10%\"",
             "",
-            "p.toml, line 17: cells.loss: the list is empty",
+            "p.toml, line 18: cells.loss: the list is empty",
         ),
         (
             "\"write\"",
             "\"folder\"",
             "cells.client: lockstep-smb2 cannot folder",
         ),
-        ("17520 B", "5 B", "p.toml, line 21: cells.receive_buffer: "),
+        ("17520 B", "5 B", "p.toml, line 22: cells.receive_buffer: "),
+        ("3600", "0", "p.toml, line 24: cells.cell_s: "),
+        (
+            "250ms smbget read B",
+            "250ms smbget read F",
+            "p.toml, line 27: expect.cell: the plan has no cell ",
+        ),
+        ("0.15", "15.0", "p.toml, line 29: expect.within: "),
         (
             "\"lockstep-smb1\", \"smbget\"",
             "\"smbget\", \"smbget\"",
@@ -121,11 +142,11 @@ fn what_is_no_plan_is_shown_with_its_line() {
 fn the_plans_of_the_repository_are_right() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
     for (name, cells) in [
-        ("quick", 3),
-        ("wx2006-cifs", 48),
+        ("quick", 7),
+        ("wx2006-cifs", 48 + 16 + 16),
         ("wx2006-cifs-more", 36),
         ("wx2006-cifs-loss", 60),
-        ("smb-modern", 54),
+        ("smb-modern", 54 + 8 + 3),
     ] {
         let plan = Plan::load(&folder.join(format!("{name}.toml"))).unwrap();
         assert_eq!((plan.name.as_str(), plan.cells.len()), (name, cells));

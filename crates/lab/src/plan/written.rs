@@ -19,6 +19,8 @@ pub(super) struct Written {
     pub(super) flat_after_s: Option<Spanned<u64>>,
     pub(super) congestion_control: Option<String>,
     pub(super) cells: Vec<Block>,
+    #[serde(default)]
+    pub(super) expect: Vec<Expectation>,
 }
 
 fn first() -> u64 {
@@ -40,6 +42,16 @@ pub(super) struct Block {
     pub(super) receive_buffer: Option<Words>,
     pub(super) size: Spanned<String>,
     pub(super) files: Option<Spanned<u32>>,
+    pub(super) cell_s: Option<Spanned<u64>>,
     pub(super) least_of_limit: Option<Spanned<f64>>,
     pub(super) least_of_direct: Option<Spanned<f64>>,
+}
+
+/// A cell of which somebody else has told what comes out.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Expectation {
+    pub(super) cell: Spanned<String>,
+    pub(super) value: Spanned<f64>,
+    pub(super) within: Spanned<f64>,
 }

@@ -35,7 +35,7 @@ pub(super) struct Files {
     name: String,
     /// What there is to copy, at its source.
     sources: Vec<Offered>,
-    /// Where copies are to be.
+    /// Where copies are to be; of a listing, what it says.
     target: PathBuf,
 }
 
@@ -62,11 +62,13 @@ impl Files {
                     saved,
                 )
             }
-            Work::Folder => {
+            Work::Folder | Work::Browse => {
                 let source = offered.join(&name);
                 let target = fetched.join(&name);
                 make_folder(&source)?;
-                make_folder(&target)?;
+                if cell.work == Work::Folder {
+                    make_folder(&target)?;
+                }
                 let each = bytes / u64::from(cell.files);
                 let sources = (0..cell.files)
                     .map(|at| Offered::new(&source, &format!("{at:05}.bin"), each))
@@ -82,23 +84,38 @@ impl Files {
         })
     }
 
+    /// How many of them are where they are to be, or listed, with all that is in them.
+    pub(super) fn done(&self, is_whole: bool) -> u32 {
+        let listed = match self.work {
+            Work::Browse => fs::read_to_string(&self.target).unwrap_or_default(),
+            _ => String::new(),
+        };
+        let is_done = |source: &&Offered| match self.work {
+            // What was cut short is part of one file.
+            Work::Read | Work::Write | Work::Document if !is_whole => false,
+            Work::Browse => is_listed(&listed, &source.name, source.size_bytes),
+            _ => source.is_equal(&self.copy(source)),
+        };
+        let done = self.sources.iter().filter(is_done).count();
+        u32::try_from(done).unwrap_or(u32::MAX)
+    }
+
     /// Whether what was copied is what there was, as far as it was copied.
     pub(super) fn is_equal(&self, is_whole: bool) -> bool {
-        let copy = |source: &Offered| match self.work {
+        let is_part =
+            |source: &Offered| is_beginning(&self.copy(source), &source.path).unwrap_or(false);
+        match (self.work, is_whole) {
+            (_, true) => self.done(true) as usize == self.sources.len(),
+            // Its source is gone: the copy has taken its place.
+            (Work::Document | Work::Browse, false) => true,
+            (_, false) => self.sources.iter().all(is_part),
+        }
+    }
+
+    fn copy(&self, source: &Offered) -> PathBuf {
+        match self.work {
             Work::Folder => self.target.join(&source.name),
             _ => self.target.clone(),
-        };
-        match (self.work, is_whole) {
-            // Its source is gone: the copy has taken its place.
-            (Work::Document, false) => true,
-            (_, true) => self
-                .sources
-                .iter()
-                .all(|source| source.is_equal(&copy(source))),
-            (_, false) => self
-                .sources
-                .iter()
-                .all(|source| is_beginning(&copy(source), &source.path).unwrap_or(false)),
         }
     }
 
@@ -127,6 +144,15 @@ impl Files {
             }
         }
     }
+}
+
+/// Whether a listing of smbclient's has a file of this size: name, attributes, size, time.
+fn is_listed(listed: &str, name: &str, size_bytes: u64) -> bool {
+    let size = size_bytes.to_string();
+    listed.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        words.next() == Some(name) && words.take(2).any(|word| word == size)
+    })
 }
 
 /// Whether a file, all of it, is how another begins. One that is not there is.
@@ -193,7 +219,7 @@ impl Copying<'_> {
                 running.cut()?;
                 return Err(LabError::Interrupted);
             }
-            if start.elapsed().as_secs() >= self.plan.cell_s {
+            if start.elapsed().as_secs() >= self.cell.most_s {
                 running.cut()?;
                 return Ok(Ended::Late);
             }
@@ -251,7 +277,11 @@ impl Copying<'_> {
     }
 
     fn start_program(self, mut command: Command) -> Result<Running, LabError> {
-        let log = self.lab.sandbox().folder().join("client.out");
+        let log = match self.cell.work {
+            // What it says is what it was to fetch.
+            Work::Browse => self.files.target.clone(),
+            _ => self.lab.sandbox().folder().join("client.out"),
+        };
         let file = File::create(&log).during(|| format!("writing {}", log.display()))?;
         let errors = file
             .try_clone()
@@ -278,7 +308,7 @@ impl Copying<'_> {
     fn smbclient(self, words: &[&str]) -> Result<Command, LabError> {
         let mut command = self.lab.client()?.command("smbclient");
         // By default it gives each answer 20 s, and it asks for megabytes at once.
-        let timeout = self.plan.cell_s.to_string();
+        let timeout = self.cell.most_s.to_string();
         command.arg(format!("//{SERVER}/{SHARE}"));
         command.args(["-N", "-t", &timeout]).args(words).arg("-s");
         command.arg(&self.folders.smb_client_config);
@@ -297,6 +327,7 @@ impl Copying<'_> {
             Work::Folder => {
                 format!("recurse ON; prompt OFF; cd {name}; lcd {target}; mget *")
             }
+            Work::Browse => format!("recurse ON; cd {name}; ls"),
             Work::Document => {
                 let opened = self.folders.fetched.join(format!("{name}.doc"));
                 let opened = opened.display();
@@ -392,6 +423,56 @@ mod tests {
                      eth0: 1000 8 0 0 0 0 0 0 234 7 0\n";
         assert_eq!(moved_bytes(shown), 1_234);
         assert_eq!(moved_bytes(""), 0);
+    }
+
+    #[test]
+    fn a_file_is_listed_by_its_name_and_its_size() {
+        let listed = "  .                  D        0  Mon Nov 23 23:10:42 2026\n  \
+            00001.bin                   N    10000  Mon Nov 23 23:10:42 2026\n\n\t\t9 blocks of size 1024. 3 blocks available\n";
+        assert!(is_listed(listed, "00001.bin", 10_000));
+        assert!(!is_listed(listed, "00001.bin", 1_000));
+        assert!(!is_listed(listed, "00002.bin", 10_000));
+    }
+
+    #[test]
+    fn of_a_folder_the_files_that_are_whole_are_done() {
+        let base = std::env::temp_dir().join(format!("farhaul-done-{}", std::process::id()));
+        let folders = Folders {
+            offered: base.join("offered"),
+            fetched: base.join("fetched"),
+            smb_client_config: PathBuf::new(),
+            smb_server_config: PathBuf::new(),
+        };
+        fs::create_dir_all(&folders.offered).unwrap();
+        fs::create_dir_all(&folders.fetched).unwrap();
+        let text = "name = 'x'\n[[cells]]\nrate = ['1mbit']\ndelay = ['0ms']\nclient = ['smbclient']\n\
+                    work = ['folder', 'browse', 'read']\nconfig = ['B']\nsize = '3 kB'\nfiles = 3\n";
+        let plan = Plan::parse("p", text).unwrap();
+        let [folder, browse, read] = plan.cells.as_slice() else {
+            panic!("{:?}", plan.cells);
+        };
+        let files = Files::make(folder, &folders, 1).unwrap();
+        let [first, second, _] = files.sources.as_slice() else {
+            panic!("{files:?}");
+        };
+        fs::copy(&first.path, files.copy(first)).unwrap();
+        let part = fs::read(&second.path).unwrap();
+        fs::write(files.copy(second), &part[..500]).unwrap();
+        let found = (
+            files.done(false),
+            files.is_equal(false),
+            files.is_equal(true),
+        );
+        let listing = Files::make(browse, &folders, 2).unwrap();
+        fs::write(&listing.target, "  00002.bin   N   1000  Mon\n").unwrap();
+        let listed = (listing.done(true), listing.is_equal(true));
+        let file = Files::make(read, &folders, 3).unwrap();
+        fs::copy(&file.sources[0].path, &file.target).unwrap();
+        let read = (file.done(false), file.done(true));
+        fs::remove_dir_all(&base).unwrap();
+        assert_eq!(found, (1, true, false));
+        assert_eq!(listed, (1, false));
+        assert_eq!(read, (0, 1));
     }
 
     #[test]

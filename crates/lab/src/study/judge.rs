@@ -1,13 +1,13 @@
 //! What a run of a cell's client is worth: its value, whether it has to be done again, and what is wrong with it.
 
 use crate::capture::{Crossed, Shown, Span};
-use crate::plan::Cell;
+use crate::plan::{Cell, Work};
 
 /// More foreign traffic than this share makes a run doubtful.
 const FOREIGN_SHARE_MAX: f64 = 0.01;
 /// A link whose departures were later is no link.
 const LATENESS_MS_MAX: f64 = 2.0;
-/// What may come towards the client before it asks for the first byte, beyond what it was given: half a block.
+/// What may cross before the first request, beyond what the client was given or has sent by then: half a block.
 const EARLY_BYTES_MAX: u64 = 30_720;
 /// Rounding of times.
 const LIMIT_SHARE_MAX: f64 = 1.0005;
@@ -39,6 +39,8 @@ pub(super) struct Run {
     pub(super) lateness_ms: f64,
     /// What arrived is what was sent, as far as it arrived.
     pub(super) is_equal: bool,
+    /// Files that are all there.
+    pub(super) files_done: u32,
 }
 
 /// What it is worth.
@@ -67,7 +69,7 @@ pub(super) fn judge(cell: &Cell, run: &Run) -> Verdict {
     }
     let span = span(cell, run);
     let (value, limit) = match span {
-        Some(span) => measured(cell, span),
+        Some(span) => measured(cell, run, span),
         None => (None, None),
     };
     if span.is_none() && faults.is_empty() {
@@ -76,6 +78,9 @@ pub(super) fn judge(cell: &Cell, run: &Run) -> Verdict {
             _ => "the capture cannot be read: the session is encrypted".to_owned(),
         });
     }
+    if value.is_none() && faults.is_empty() {
+        faults.push("its time was up before anything was done".to_owned());
+    }
     if let (Some(value), Some(limit)) = (value, limit)
         && is_impossible(cell, value, limit)
     {
@@ -83,11 +88,7 @@ pub(super) fn judge(cell: &Cell, run: &Run) -> Verdict {
             "{value:.1} is beyond the limit of {limit:.1}: nothing can be"
         ));
     }
-    if cell.work.is_throughput()
-        && let Some(span) = span
-    {
-        faults.extend(early(run, span));
-    }
+    faults.extend(span.and_then(|span| early(cell, run, span)));
     Verdict {
         value,
         limit,
@@ -98,28 +99,35 @@ pub(super) fn judge(cell: &Cell, run: &Run) -> Verdict {
 }
 
 fn span(cell: &Cell, run: &Run) -> Option<Span> {
-    use crate::plan::Work;
     let transfer = &run.shown.transfer;
     let span = match cell.work {
-        Work::Read => transfer.read,
-        Work::Write => transfer.written,
+        Work::Read => transfer.read.filter(|span| span.bytes > 0),
+        Work::Write => transfer.written.filter(|span| span.bytes > 0),
         Work::Folder | Work::Document => transfer.session.map(|span| Span {
-            bytes: cell.size_bytes,
+            bytes: cell.size_bytes * u64::from(run.files_done) / u64::from(cell.files),
             ..span
         }),
+        // Nothing of the files themselves.
+        Work::Browse => transfer.session.map(|span| Span { bytes: 0, ..span }),
     };
-    span.filter(|span| span.bytes > 0 && span.end_ns > span.start_ns)
+    span.filter(|span| span.end_ns > span.start_ns)
 }
 
-fn measured(cell: &Cell, span: Span) -> (Option<f64>, Option<f64>) {
+fn measured(cell: &Cell, run: &Run, span: Span) -> (Option<f64>, Option<f64>) {
     let seconds = span.seconds();
-    match cell.work.is_throughput() {
-        true => (
+    if cell.work.is_throughput() {
+        return (
             Some(span.bytes as f64 / seconds / 1024.0),
             Some(cell.circuit.limit_byte_per_s(span.bytes) / 1024.0),
-        ),
-        false => (Some(seconds), Some(cell.circuit.least_s(span.bytes))),
+        );
     }
+    // Of what is not whole, the time that all of it takes at the pace so far.
+    let value = match (&run.ended, run.files_done) {
+        (Ended::Whole, _) => Some(seconds),
+        (_, 0) => None,
+        (_, done) => Some(seconds * f64::from(cell.files) / f64::from(done)),
+    };
+    (value, Some(cell.least_s()))
 }
 
 fn is_impossible(cell: &Cell, value: f64, limit: f64) -> bool {
@@ -129,10 +137,19 @@ fn is_impossible(cell: &Cell, value: f64, limit: f64) -> bool {
     }
 }
 
-/// Bytes of the file that crossed before anybody had asked for them.
-fn early(run: &Run, span: Span) -> Option<String> {
-    let came = run.crossed.towards_client_before(span.start_ns);
-    let given = run.shown.to_client_before(span.start_ns);
+/// Bytes of the file that crossed before anybody had asked for them, or sent them.
+fn early(cell: &Cell, run: &Run, span: Span) -> Option<String> {
+    let (crossed, shown, start_ns) = (&run.crossed, &run.shown, span.start_ns);
+    let (came, given) = match cell.work {
+        Work::Write => (
+            crossed.towards_server_before(start_ns),
+            shown.to_server_before(start_ns),
+        ),
+        Work::Read | Work::Folder | Work::Browse | Work::Document => (
+            crossed.towards_client_before(start_ns),
+            shown.to_client_before(start_ns),
+        ),
+    };
     let early = came.saturating_sub(given);
     let told = format!("{early} bytes crossed the link before the first request");
     (early > EARLY_BYTES_MAX).then_some(told)
@@ -172,7 +189,7 @@ mod tests {
     fn cell(work: &str) -> Cell {
         let text = format!(
             "name = 'x'\n[[cells]]\nrate = ['51.84mbit']\ndelay = ['30ms']\nclient = ['smbclient']\n\
-             work = ['{work}']\nconfig = ['A']\nsize = '10 MiB'\n"
+             work = ['{work}']\nconfig = ['A']\nsize = '10 MiB'\nfiles = 10\n"
         );
         Plan::parse("p", &text).unwrap().cells.remove(0)
     }
@@ -185,6 +202,7 @@ mod tests {
         };
         let transfer = Transfer {
             read: Some(span),
+            written: Some(span),
             session: Some(Span { bytes: 0, ..span }),
             ..Transfer::default()
         };
@@ -195,11 +213,16 @@ mod tests {
                 own_bytes: 11_000_000,
                 foreign_bytes: 0,
                 to_client: vec![(4_000_000_000, 20_000)],
+                to_server: vec![(4_000_000_000, 9_000)],
             },
-            crossed: Crossed::of(&[(4_000_000_000, 21_000), (6_000_000_000, 11_000_000)]),
+            crossed: Crossed::of(
+                &[(4_000_000_000, 21_000), (6_000_000_000, 11_000_000)],
+                &[(4_000_000_000, 10_000)],
+            ),
             missed: 0,
             lateness_ms: 0.3,
             is_equal: true,
+            files_done: 10,
         }
     }
 
@@ -230,13 +253,6 @@ mod tests {
                 "{verdict:?}"
             );
         }
-        let mut early = run(2.0);
-        early.crossed = Crossed::of(&[(4_000_000_000, 120_000)]);
-        let verdict = judge(&cell("read"), &early);
-        assert_eq!(
-            verdict.faults,
-            ["100000 bytes crossed the link before the first request"]
-        );
         let mut other = run(2.0);
         other.is_equal = false;
         assert_eq!(judge(&cell("read"), &other).faults.len(), 1);
@@ -244,6 +260,50 @@ mod tests {
         none.shown.transfer = Transfer::default();
         let verdict = judge(&cell("read"), &none);
         assert_eq!((verdict.value, verdict.faults.len()), (None, 1));
+    }
+
+    #[test]
+    fn nothing_crosses_before_it_was_asked_for_or_sent() {
+        let frames = [(4_000_000_000, 120_000)];
+        let (from_server, from_client) = (Crossed::of(&frames, &[]), Crossed::of(&[], &frames));
+        for (work, wrong, right, early_bytes) in [
+            ("read", &from_server, &from_client, 100_000),
+            ("folder", &from_server, &from_client, 100_000),
+            ("browse", &from_server, &from_client, 100_000),
+            ("document", &from_server, &from_client, 100_000),
+            ("write", &from_client, &from_server, 111_000),
+        ] {
+            let mut early = run(2.0);
+            early.crossed = wrong.clone();
+            let told = format!("{early_bytes} bytes crossed the link before the first request");
+            assert_eq!(judge(&cell(work), &early).faults, [told], "{work}");
+            early.crossed = right.clone();
+            assert!(judge(&cell(work), &early).faults.is_empty(), "{work}");
+        }
+    }
+
+    #[test]
+    fn of_a_folder_whose_time_was_up_the_files_that_are_there_count() {
+        let mut late = run(600.0);
+        late.ended = Ended::Late;
+        late.files_done = 4;
+        let verdict = judge(&cell("folder"), &late);
+        assert_eq!(verdict.value, Some(1500.0), "as long for each of ten");
+        assert_eq!((verdict.bytes, verdict.faults.len()), (4 << 20, 0));
+        let whole = judge(&cell("folder"), &run(2.0));
+        assert_eq!(whole.limit, verdict.limit, "of all of them");
+        late.files_done = 0;
+        for work in ["folder", "browse", "document"] {
+            let verdict = judge(&cell(work), &late);
+            assert_eq!((verdict.value, verdict.faults.len()), (None, 1), "{work}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_below_whatever_a_work_can_take() {
+        let limit = |work: &str| judge(&cell(work), &run(2.0)).limit.unwrap();
+        assert!((limit("browse") - 0.06).abs() < 1e-9);
+        assert!((limit("document") - limit("folder") - 0.06).abs() < 1e-9);
     }
 
     #[test]

@@ -28,8 +28,8 @@ use crate::topology::{CLIENT, LabOptions, SERVER, Side};
 
 use copy::{Copying, Files};
 use judge::{Run, judge};
-pub use rows::OF_DIRECT;
 use rows::Sample;
+pub use rows::{OF_DIRECT, OFF_EXPECTED};
 
 /// A copy that was disturbed is done again, so often in all.
 const ATTEMPTS_MAX: u32 = 3;
@@ -45,7 +45,7 @@ pub struct StudyOptions {
     pub name: String,
     /// The `farhaul` program.
     pub program: PathBuf,
-    /// Only cells whose name contains this.
+    /// Only cells whose name contains this; the others stay in the document as they are.
     pub only: Option<String>,
     /// Cells that the document has already are not run again.
     pub resume: bool,
@@ -76,9 +76,15 @@ pub fn run(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError>
             why: format!("no cell of {} has that in its name", plan.name),
         });
     }
-    let document = begin(plan, options)?;
-    let is_open = |cell: &&Cell| !rows::is_done(&document, cell);
+    let fresh = Measurement::new(plan.name.clone(), plan.text.clone(), plan.seed);
+    let commit = fresh.commit.clone();
+    let mut document = begin(fresh, options)?;
+    let is_open = |cell: &&Cell| !(options.resume && rows::is_done(&document, cell));
     let open: Vec<&Cell> = picked.into_iter().filter(is_open).collect();
+    if !open.is_empty() {
+        // Rows that stay say themselves what they were made from.
+        document.commit.clone_from(&commit);
+    }
     let mut study = Study {
         plan,
         options,
@@ -86,6 +92,7 @@ pub fn run(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError>
         left_s: open.iter().map(|cell| expected_s(plan, cell)).sum(),
         pace: 1.0,
         copies: 0,
+        commit,
         document,
     };
     for scenario in open.chunk_by(|one, other| one.scenario() == other.scenario()) {
@@ -96,10 +103,10 @@ pub fn run(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError>
 }
 
 /// An empty document, or what is there already of the same plan.
-fn begin(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError> {
-    let fresh = Measurement::new(plan.name.clone(), plan.text.clone(), plan.seed);
-    let path = options.out.join(format!("{}.json", plan.name));
-    if !options.resume || !path.exists() {
+fn begin(fresh: Measurement, options: &StudyOptions) -> Result<Measurement, LabError> {
+    let path = options.out.join(format!("{}.json", fresh.name));
+    let is_anew = !options.resume && options.only.is_none();
+    if is_anew || !path.exists() {
         return Ok(fresh);
     }
     let wrong = |why: String| LabError::Invalid {
@@ -109,10 +116,11 @@ fn begin(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError> {
     let text = std::fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
     let kept: Measurement =
         serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    if kept.plan != plan.text {
-        return Err(wrong(
-            "it was made by another version of the plan: begin anew without --resume, or put the plan back".to_owned(),
-        ));
+    if kept.plan != fresh.plan {
+        let way = "begin anew without --resume and --only, choose another folder by --out, or put the plan back";
+        return Err(wrong(format!(
+            "it was made by another version of the plan: {way}"
+        )));
     }
     Ok(kept)
 }
@@ -120,7 +128,7 @@ fn begin(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError> {
 /// About how long a cell takes, gateways and files included.
 pub fn expected_s(plan: &Plan, cell: &Cell) -> f64 {
     const AROUND_S: f64 = 4.0;
-    let most_s = plan.cell_s as f64;
+    let most_s = cell.most_s as f64;
     let flat_s = plan.flat_after_s.filter(|_| cell.is_steady());
     let flat_s = flat_s.map_or(most_s, |flat_s| flat_s as f64);
     let copy_s = cell.expected_s().min(flat_s).min(most_s);
@@ -137,6 +145,8 @@ struct Study<'a> {
     pace: f64,
     /// No file is used twice.
     copies: usize,
+    /// What this run is made from.
+    commit: Option<String>,
     document: Measurement,
 }
 
@@ -195,11 +205,15 @@ impl Study<'_> {
                 }
                 Err(error) => {
                     self.progress.end(&format!("failed: {error}"));
-                    return Ok(rows::failed(cell, error.to_string()));
+                    return Ok(rows::failed(
+                        cell,
+                        self.commit.as_deref(),
+                        error.to_string(),
+                    ));
                 }
             }
         }
-        let commit = self.document.commit.as_deref();
+        let commit = self.commit.as_deref();
         Ok(rows::row(cell, self.plan, commit, &samples))
     }
 
@@ -265,8 +279,10 @@ impl Study<'_> {
             what: "what tcpdump has written".to_owned(),
             why: "not a pcap file with nanoseconds".to_owned(),
         };
+        let is_whole = ended == judge::Ended::Whole;
         let run = Run {
-            is_equal: files.is_equal(ended == judge::Ended::Whole),
+            is_equal: files.is_equal(is_whole),
+            files_done: files.done(is_whole),
             ended,
             shown: shown(&captured.client, CLIENT, server).ok_or_else(no_capture)?,
             crossed: crossed(&captured.wan, speakers).ok_or_else(no_capture)?,
@@ -323,4 +339,47 @@ fn told(cell: &Cell, sample: &Sample) -> String {
         text += &format!("; {trouble}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_plan_is_begun_anew() {
+        let out = std::env::temp_dir().join(format!("farhaul-begin-{}", std::process::id()));
+        let options = |only: Option<&str>, resume| StudyOptions {
+            name: "x".to_owned(),
+            program: PathBuf::new(),
+            only: only.map(str::to_owned),
+            resume,
+            out: out.clone(),
+            stop: Arc::default(),
+        };
+        let begun =
+            |options: StudyOptions, plan: &str| begin(Measurement::new("p", plan, 1), &options);
+        assert!(begun(options(Some("A"), true), "text").is_ok_and(|begun| begun.rows.is_empty()));
+        let mut kept = Measurement::new("p", "text", 1);
+        kept.rows
+            .push(Row::of("s", "A", "throughput", "KiB/s", 1.0));
+        kept.write(&out).unwrap();
+        let rows = [
+            (None, false),
+            (Some("B"), false),
+            (Some("B"), true),
+            (None, true),
+        ]
+        .map(|(only, resume)| {
+            begun(options(only, resume), "text")
+                .map(|begun| begun.rows.len())
+                .ok()
+        });
+        let other = begun(options(Some("B"), false), "another text").unwrap_err();
+        std::fs::remove_dir_all(&out).unwrap();
+        assert_eq!(rows, [Some(0), Some(1), Some(1), Some(1)]);
+        assert!(
+            other.to_string().contains("another version of the plan"),
+            "{other}"
+        );
+    }
 }

@@ -4,10 +4,17 @@ use serde_json::Value;
 
 use super::judge::{Ended, Run, Verdict};
 use crate::measurement::{Measurement, Op, Row};
-use crate::plan::{Cell, Config, Plan};
+use crate::plan::{Cell, Config, Expected, Plan};
 
 /// Metric of how many times faster than B.
 pub const OF_DIRECT: &str = "of_direct";
+/// Metric of how far a cell is off what somebody else found.
+pub const OFF_EXPECTED: &str = "off_expected";
+
+/// Commit of the sources that a row was made from: a document may have rows of several.
+pub(crate) const COMMIT: &str = "commit";
+/// How much is wrong with a row and would be again.
+const FAULTS: &str = "faults";
 
 /// One sample of a cell.
 #[derive(Debug)]
@@ -31,10 +38,11 @@ pub(super) fn metric(cell: &Cell) -> (&'static str, &'static str) {
 }
 
 /// The row of a cell that could not be run.
-pub(super) fn failed(cell: &Cell, why: String) -> Row {
+pub(super) fn failed(cell: &Cell, commit: Option<&str>, why: String) -> Row {
     let (metric, unit) = metric(cell);
     let (scenario, config) = (cell.scenario(), cell.config.word());
-    described(Row::failed(&scenario, config, metric, unit, why), cell)
+    let row = Row::failed(&scenario, config, metric, unit, why);
+    described(row, cell, commit)
 }
 
 /// The row of a cell.
@@ -76,13 +84,14 @@ pub(super) fn row(cell: &Cell, plan: &Plan, commit: Option<&str>, samples: &[Sam
     if !faults.is_empty() {
         row.ok = Some(false);
     }
+    let fault_count = faults.len();
     let troubles: Vec<_> = faults.into_iter().chain(doubts).cloned().collect();
     if !troubles.is_empty() {
         row.error = Some(troubles.join("; "));
     }
-    let row = described(row, cell)
+    let row = described(row, cell, commit)
         .detail("congestion_control", plan.congestion_control.clone())
-        .detail("commit", commit.map_or(Value::Null, Value::from));
+        .detail(FAULTS, fault_count);
     match samples.last() {
         Some(sample) => seen(row, cell, sample),
         None => row,
@@ -90,8 +99,9 @@ pub(super) fn row(cell: &Cell, plan: &Plan, commit: Option<&str>, samples: &[Sam
 }
 
 /// What a report groups by.
-fn described(row: Row, cell: &Cell) -> Row {
-    row.detail("link", cell.circuit.words.clone())
+fn described(row: Row, cell: &Cell, commit: Option<&str>) -> Row {
+    row.detail(COMMIT, commit.map_or(Value::Null, Value::from))
+        .detail("link", cell.circuit.words.clone())
         .detail("rate_mbit", cell.circuit.rate_mbit())
         .detail("delay_ms", cell.circuit.delay_ms)
         .detail("jitter_ms", cell.circuit.jitter_ms)
@@ -116,6 +126,7 @@ fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
     let mut row = row
         .detail("ended", ended)
         .detail("bytes", verdict.bytes)
+        .detail("files_done", run.files_done)
         .detail("attempts", sample.attempts)
         .detail("lateness_ms", run.lateness_ms)
         .detail(
@@ -139,15 +150,35 @@ fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
     }
 }
 
-/// Puts rows behind the others that say how many times faster each configuration is than B.
+/// Whether a row is made from others.
+fn is_derived(row: &Row) -> bool {
+    [OF_DIRECT, OFF_EXPECTED].contains(&row.metric.as_str())
+}
+
+/// Puts rows behind the others that say how many times faster each configuration is than B, and how far what is known is off.
 pub(super) fn compare(document: &mut Measurement, plan: &Plan) {
-    document.rows.retain(|row| row.metric != OF_DIRECT);
-    let compared: Vec<Row> = plan
-        .cells
-        .iter()
-        .filter_map(|cell| comparison(document, cell))
-        .collect();
-    document.rows.extend(compared);
+    document.rows.retain(|row| !is_derived(row));
+    let compared = plan.cells.iter();
+    let compared = compared.filter_map(|cell| comparison(document, cell));
+    let expected = plan.expected.iter();
+    let expected = expected.filter_map(|expected| distance(document, plan, expected));
+    let derived: Vec<Row> = compared.chain(expected).collect();
+    document.rows.extend(derived);
+}
+
+/// How far a cell is off what somebody else found, as a share of that; `None` as long as it has no value.
+fn distance(document: &Measurement, plan: &Plan, expected: &Expected) -> Option<Row> {
+    let mut cells = plan.cells.iter();
+    let cell = cells.find(|cell| cell.name() == expected.cell)?;
+    let (scenario, config) = (cell.scenario(), cell.config.word());
+    let mut rows = document.rows.iter();
+    let row = rows.find(|row| row.scenario == scenario && row.config == config)?;
+    let off = (row.value? / expected.value - 1.0).abs();
+    let row = Row::of(&scenario, config, OFF_EXPECTED, "", off)
+        .target(Op::AtMost, expected.within)
+        .detail("expected", expected.value)
+        .detail("unit", metric(cell).1);
+    Some(row)
 }
 
 fn comparison(document: &Measurement, cell: &Cell) -> Option<Row> {
@@ -177,15 +208,16 @@ fn comparison(document: &Measurement, cell: &Cell) -> Option<Row> {
     )
 }
 
-/// Whether a document has this cell already, with a value.
+/// Whether a document has this cell already, with a value that nothing is wrong with but that it may miss its target.
 pub(super) fn is_done(document: &Measurement, cell: &Cell) -> bool {
     let (scenario, config) = (cell.scenario(), cell.config.word());
-    let is_it =
-        |row: &Row| row.scenario == scenario && row.config == config && row.metric != OF_DIRECT;
-    document
-        .rows
-        .iter()
-        .any(|row| is_it(row) && row.value.is_some())
+    let is_it = |row: &Row| row.scenario == scenario && row.config == config && !is_derived(row);
+    let is_sound = |row: &Row| {
+        let faults = row.detail.get(FAULTS).and_then(Value::as_u64);
+        row.value.is_some() && faults == Some(0)
+    };
+    let mut rows = document.rows.iter();
+    rows.any(|row| is_it(row) && is_sound(row))
 }
 
 /// Takes a cell's older row away and puts the new one in.
@@ -203,7 +235,7 @@ pub(super) fn sort(document: &mut Measurement, plan: &Plan) {
     let place = |row: &Row| {
         let name = format!("{} {}", row.scenario, row.config);
         let at = names.iter().position(|other| *other == name);
-        (row.metric == OF_DIRECT, at.unwrap_or(usize::MAX))
+        (is_derived(row), at.unwrap_or(usize::MAX))
     };
     document.rows.sort_by_key(place);
 }
@@ -211,17 +243,50 @@ pub(super) fn sort(document: &mut Measurement, plan: &Plan) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::{Crossed, Shown, Transfer};
+
+    fn sample(faults: &[&str], doubts: &[&str]) -> Sample {
+        let words = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+        Sample {
+            verdict: Verdict {
+                value: Some(7.0),
+                limit: Some(9.0),
+                bytes: 1 << 20,
+                doubts: words(doubts),
+                faults: words(faults),
+            },
+            run: Run {
+                ended: Ended::Whole,
+                shown: Shown {
+                    transfer: Transfer::default(),
+                    own_bytes: 0,
+                    foreign_bytes: 0,
+                    to_client: Vec::new(),
+                    to_server: Vec::new(),
+                },
+                crossed: Crossed::default(),
+                missed: 0,
+                lateness_ms: 0.0,
+                is_equal: true,
+                files_done: 1,
+            },
+            attempts: 1,
+            sha256: String::new(),
+            said: Value::Null,
+        }
+    }
 
     fn plan() -> Plan {
         let text = "name = 'x'\n[[cells]]\nrate = ['1mbit']\ndelay = ['0ms', '30ms']\n\
                     client = ['smbclient']\nwork = ['read', 'folder']\nconfig = ['B', 'A']\nsize = '1 MiB'\n\
-                    least_of_direct = 0.98\n";
+                    least_of_direct = 0.98\n\
+                    [[expect]]\ncell = '1M/0ms smbclient read B'\nvalue = 80.0\nwithin = 0.15\n";
         Plan::parse("p", text).unwrap()
     }
 
     fn measured(cell: &Cell, value: f64) -> Row {
         let (metric, unit) = metric(cell);
-        Row::of(&cell.scenario(), cell.config.word(), metric, unit, value)
+        Row::of(&cell.scenario(), cell.config.word(), metric, unit, value).detail(FAULTS, 0)
     }
 
     #[test]
@@ -252,11 +317,51 @@ mod tests {
     }
 
     #[test]
+    fn what_is_known_of_a_cell_is_held_against_it() {
+        let plan = plan();
+        let mut document = Measurement::new("x", "", 1);
+        compare(&mut document, &plan);
+        assert!(document.rows.is_empty(), "nothing is measured yet");
+        for (value, off, ok) in [(100.0, 0.25, false), (70.0, 0.125, true)] {
+            put(&mut document, measured(&plan.cells[0], value));
+            compare(&mut document, &plan);
+            let found: Vec<_> = document.rows.iter().filter(|row| is_derived(row)).collect();
+            let [row] = found.as_slice() else {
+                panic!("{found:?}");
+            };
+            assert_eq!(
+                (row.metric.as_str(), row.config.as_str()),
+                (OFF_EXPECTED, "B")
+            );
+            assert_eq!((row.value, row.ok), (Some(off), Some(ok)));
+            assert!(is_done(&document, &plan.cells[0]));
+        }
+    }
+
+    #[test]
+    fn a_cell_with_a_fault_is_run_again_and_one_that_was_disturbed_is_not() {
+        let plan = plan();
+        let cell = &plan.cells[1];
+        for (faults, doubts, is_kept) in [
+            (&["it differs"][..], &[][..], false),
+            (&[][..], &["late"][..], true),
+            (&[][..], &[][..], true),
+        ] {
+            let mut document = Measurement::new("x", "", 1);
+            let row = row(cell, &plan, Some("abc"), &[sample(faults, doubts)]);
+            assert_eq!(row.value, Some(7.0));
+            assert_eq!(row.detail[COMMIT], "abc");
+            put(&mut document, row);
+            assert_eq!(is_done(&document, cell), is_kept, "{faults:?} {doubts:?}");
+        }
+    }
+
+    #[test]
     fn a_cell_is_done_when_it_has_a_value() {
         let plan = plan();
         let mut document = Measurement::new("x", "", 1);
         let cell = &plan.cells[1];
-        put(&mut document, failed(cell, "it broke".to_owned()));
+        put(&mut document, failed(cell, None, "it broke".to_owned()));
         assert!(!is_done(&document, cell));
         put(&mut document, measured(cell, 7.0));
         assert!(is_done(&document, cell) && !is_done(&document, &plan.cells[0]));
