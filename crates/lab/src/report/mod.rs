@@ -8,12 +8,17 @@ mod figure;
 mod group;
 mod paper;
 mod tables;
+mod times;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+use serde_json::Value;
 
 use crate::measurement::{Machine, Measurement};
 use crate::probe::campaign::chart::{Chart, escaped, mark};
 use crate::probe::campaign::page::STYLE;
+use crate::study::COMMIT;
 
 use group::{Group, groups};
 use paper::Printed;
@@ -40,6 +45,7 @@ pub fn page(documents: &[Measurement]) -> String {
         for group in groups(&document.rows) {
             page += &section(&group, &printed);
         }
+        page += &times::section(&document.rows);
         page += "<h2>Every row</h2>\n";
         page += &tables::of_rows(&document.rows);
     }
@@ -55,16 +61,32 @@ fn head(document: &Measurement) -> String {
         .filter(|row| row.ok == Some(false))
         .count();
     let asked = document.rows.iter().filter(|row| row.ok.is_some()).count();
-    let commit = document.commit.as_deref().unwrap_or("unknown");
     format!(
-        "<h2>{}</h2>\n<p>{} · commit {} · seed {} · {}</p>\n<p>{rows} rows; {asked} have something to reach, {failed} of them do not.</p>\n<details><summary>The plan</summary><pre>{}</pre></details>\n",
+        "<h2>{}</h2>\n<p>{} · {} · seed {} · {}</p>\n<p>{rows} rows; {asked} have something to reach, {failed} of them do not.</p>\n<details><summary>The plan</summary><pre>{}</pre></details>\n",
         escaped(&document.name),
         escaped(&document.date),
-        escaped(commit),
+        escaped(&commits(document)),
         document.seed,
         escaped(&machine(&document.machine)),
         escaped(&document.plan)
     )
+}
+
+/// The commit of the last run, and of rows that are of another.
+fn commits(document: &Measurement) -> String {
+    let last = document.commit.as_deref().unwrap_or("unknown");
+    let mut others: BTreeMap<&str, usize> = BTreeMap::new();
+    for row in &document.rows {
+        let commit = row.detail.get(COMMIT).and_then(Value::as_str);
+        if let Some(commit) = commit.filter(|commit| *commit != last) {
+            *others.entry(commit).or_default() += 1;
+        }
+    }
+    let mut text = format!("commit {last}");
+    for (commit, count) in others {
+        let _ = write!(text, ", but of {count} rows {commit}");
+    }
+    text
 }
 
 fn machine(machine: &Machine) -> String {
@@ -164,7 +186,11 @@ mod tests {
         }
         document
             .rows
-            .push(Row::failed("s", "A", "time", "s", "it <broke>"));
+            .push(Row::failed("s", "A", "time", "s", "it <broke>").detail("work", "folder"));
+        document.commit = Some("new".to_owned());
+        for row in document.rows.iter_mut().take(3) {
+            row.detail.insert("commit".to_owned(), json!("old"));
+        }
         document
     }
 
@@ -186,6 +212,8 @@ mod tests {
             "ended when flat, after 5.0 MiB",
             "A: at every one measured; in the study from 21 ms on",
             "it &lt;broke&gt;",
+            "commit new, but of 3 rows old",
+            "Folders, listings and documents",
         ] {
             assert!(page.contains(expected), "{expected} is not in {page}");
         }

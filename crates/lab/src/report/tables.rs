@@ -222,6 +222,14 @@ fn remarks(row: &Row) -> String {
         detail("bytes").and_then(Value::as_u64).unwrap_or(0) as f64 / f64::from(1 << 20);
     match detail("ended").and_then(Value::as_str) {
         Some("flat") => words.push(format!("ended when flat, after {mebibytes:.1} MiB")),
+        Some("late") if detail("work").and_then(Value::as_str) == Some("folder") => {
+            let count = |key: &str| detail(key).and_then(Value::as_u64).unwrap_or(0);
+            words.push(format!(
+                "its time was up after {} of {} files; the value is what all take at that pace",
+                count("files_done"),
+                count("files")
+            ));
+        }
         Some("late") => words.push(format!("its time was up after {mebibytes:.1} MiB")),
         _ => {}
     }
@@ -247,7 +255,7 @@ fn remarks(row: &Row) -> String {
 }
 
 /// A mark behind a value that is not what a whole, clean copy gave.
-fn flag(row: &Row) -> &'static str {
+pub(super) fn flag(row: &Row) -> &'static str {
     match row.detail.get("ended").and_then(Value::as_str) {
         _ if row.error.is_some() => " !",
         Some("flat") => " *",

@@ -28,6 +28,7 @@ use crate::topology::{CLIENT, LabOptions, SERVER, Side};
 
 use copy::{Copying, Files};
 use judge::{Run, judge};
+pub(crate) use rows::COMMIT;
 use rows::Sample;
 pub use rows::{OF_DIRECT, OFF_EXPECTED};
 
