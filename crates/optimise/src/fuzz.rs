@@ -13,7 +13,7 @@ use crate::smb::smb1::{
 };
 use crate::smb::smb2::breaks::Break;
 use crate::smb::smb2::header::messages;
-use crate::smb::smb2::{connect, header, open, transfer};
+use crate::smb::smb2::{connect, header, open, query, transfer};
 
 /// No true message is longer; what is longer is cut at fields of 16 bits when it is written again.
 const MESSAGE_BYTES_MAX: usize = 32 << 10;
@@ -63,8 +63,25 @@ fn modern_message(message: &[u8]) -> usize {
             transfer::ReadResponse<'_>,
             transfer::WriteRequest<'_>,
             transfer::WriteResponse,
+            query::QueryDirectoryRequest,
+            query::QueryInfoRequest,
+            query::QueryResponse<'_>,
             Break
         )
+        + listings(message)
+}
+
+/// An answer as each kind of listing: whatever it tells, the names are no longer than it is. How many kinds it could be.
+fn listings(message: &[u8]) -> usize {
+    let answer = query::QueryResponse::parse(message);
+    let data = answer.map_or(&[][..], |answer| answer.data);
+    let told = (1..=64).map(|class| query::entries(class, data));
+    told.filter(|entries| {
+        let names_bytes: usize = entries.iter().map(|entry| entry.name.len()).sum();
+        assert!(names_bytes <= data.len(), "piled up");
+        !entries.is_empty()
+    })
+    .count()
 }
 
 /// Those that are aligned within their packet.
@@ -282,7 +299,37 @@ mod tests {
         all.push(emitted(|out| created.emit(out)));
         all.push(emitted(|out| write.emit(out)));
         all.push(emitted(|out| read.emit(out)));
+        all.extend(listed_bodies(file));
         all
+    }
+
+    /// And of folders.
+    fn listed_bodies(file: open::FileId) -> Vec<Vec<u8>> {
+        let directory = query::QueryDirectoryRequest {
+            class: query::CLASS_ID_BOTH,
+            flags: 0,
+            file,
+            pattern: vec![b'*', 0],
+            output_bytes_max: 65_536,
+        };
+        let info = query::QueryInfoRequest {
+            kind: query::INFO_FILE,
+            class: 18,
+            output_bytes_max: 4096,
+            input_bytes: 0,
+            file,
+        };
+        let named = |letter: u8| query::Entry {
+            name: [letter, 0].repeat(20),
+            size_bytes: 9,
+            attributes: 0x20,
+        };
+        let data = query::listing(&[named(b'a'), named(b'b'), named(b'c')]);
+        vec![
+            emitted(|out| directory.emit(out)),
+            emitted(|out| info.emit(out)),
+            emitted(|out| query::QueryResponse { data: &data }.emit(out)),
+        ]
     }
 
     /// Those in one packet.

@@ -25,6 +25,9 @@ pub enum WireError {
     /// Contexts that do not follow each other.
     #[error("contexts do not follow each other")]
     Context,
+    /// Names of a listing that overlap, or longer ones than files have.
+    #[error("names that overlap or are too long")]
+    Names,
     /// A packet of several messages that nobody would send.
     #[error("a packet of compounded messages is too long")]
     Long,

@@ -9,6 +9,8 @@ use super::smb2::query::Entry;
 const FOLDERS_MAX: usize = 8;
 /// Names of a folder; what is listed behind them is not opened ahead.
 const ENTRIES_MAX: usize = 16_384;
+/// And what those may take.
+const NAMES_BYTES_MAX: usize = 2 << 20;
 /// Folders that are open at a time.
 const OPEN_MAX: usize = 256;
 /// Larger files are the client's to open: reading ahead serves them.
@@ -22,6 +24,7 @@ pub type Path = (u64, u32, Vec<u8>);
 struct Folder {
     path: Path,
     entries: Vec<Entry>,
+    names_bytes: usize,
     /// Where each name is.
     places: BTreeMap<Vec<u8>, usize>,
     /// The last that the client opened.
@@ -33,6 +36,15 @@ struct Folder {
 }
 
 impl Folder {
+    fn push(&mut self, entry: Entry) {
+        let names_bytes = self.names_bytes + entry.name.len();
+        if self.entries.len() < ENTRIES_MAX && names_bytes <= NAMES_BYTES_MAX {
+            self.places.insert(entry.name.clone(), self.entries.len());
+            self.names_bytes = names_bytes;
+            self.entries.push(entry);
+        }
+    }
+
     /// The file that comes behind this place.
     fn file_behind(&self, place: Option<usize>) -> Option<usize> {
         let first = place.map_or(0, |place| place + 1);
@@ -80,18 +92,14 @@ impl Folders {
         let mut folder = folder.unwrap_or_else(|| Folder {
             path: path.clone(),
             entries: Vec::new(),
+            names_bytes: 0,
             places: BTreeMap::new(),
             last: None,
             next: 0,
             in_row: 0,
         });
         for entry in listed {
-            if folder.entries.len() < ENTRIES_MAX {
-                folder
-                    .places
-                    .insert(entry.name.clone(), folder.entries.len());
-                folder.entries.push(entry);
-            }
+            folder.push(entry);
         }
         self.folders.push_back(folder);
         if self.folders.len() > FOLDERS_MAX {
@@ -236,6 +244,19 @@ mod tests {
         assert_eq!(folders.handle_file(1, 2, &wide("d\\b")), 1);
         assert_eq!(folders.handle_file(1, 2, &wide("d\\c")), 2);
         assert_eq!(next(&mut folders), Some(wide("d\\d")), "once more");
+    }
+
+    #[test]
+    fn invariant_5_a_listing_without_end_is_not_kept_whole() {
+        let mut folders = folders(&[]);
+        let names = || (0..1000).map(|nth| (format!("{nth:0>200}"), 1));
+        for _ in 0..20 {
+            let names: Vec<_> = names().collect();
+            let names: Vec<_> = names.iter().map(|(name, size)| (name.as_str(), *size)).collect();
+            folders.handle_listed(FileId::RELATED, false, listed(&names));
+        }
+        let kept: usize = folders.folders.iter().map(|folder| folder.names_bytes).sum();
+        assert_eq!(kept, NAMES_BYTES_MAX / 400 * 400);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub const CLASS_ID_BOTH: u8 = 37;
 const INFO_FILE_AT: usize = HEADER_BYTES + 24;
 /// Where each class of listing that tells sizes has the name (MS-FSCC 2.4.10, 2.4.14, 2.4.8, 2.4.22, 2.4.23).
 const NAMES_AT: [(u8, usize); 5] = [(1, 64), (2, 68), (3, 94), (CLASS_ID_BOTH, 104), (38, 80)];
+/// The longest name of a file: 255 characters of UTF-16 (MS-FSCC 2.1.5).
+const NAME_BYTES_MAX: usize = 510;
 
 /// MS-SMB2 2.2.33.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +111,8 @@ pub struct Entry {
     pub attributes: u32,
 }
 
-/// The names of a listing of this class, in their order, up to what cannot be read; none of a class without sizes.
+/// The names of a listing of this class, in their order, up to what cannot be read; none of a class without sizes. They
+/// are no longer than the listing, all together.
 #[must_use]
 pub fn entries(class: u8, data: &[u8]) -> Vec<Entry> {
     let mut found = Vec::new();
@@ -131,6 +134,11 @@ fn entry(listing: &[u8], name_at: usize) -> Result<(Entry, usize), WireError> {
     let size_bytes = Reader::new(listing, 40).u64()?;
     let mut reader = Reader::new(listing, 56);
     let (attributes, name_bytes) = (reader.u32()?, reader.u32()? as usize);
+    // One that overlaps the next could be told again and again: all names together are no longer than the listing.
+    let is_apart = next_bytes == 0 || next_bytes >= name_at + name_bytes;
+    if name_bytes > NAME_BYTES_MAX || !is_apart {
+        return Err(WireError::Names);
+    }
     let entry = Entry {
         name: slice_at(listing, name_at, name_bytes)?.to_vec(),
         size_bytes,
@@ -240,6 +248,25 @@ mod tests {
         for length in 0..data.len() {
             let known = entries(CLASS_ID_BOTH, &data[..length]);
             assert_eq!(known, all[..known.len()], "{length}");
+        }
+    }
+
+    /// Every eight bytes another entry whose name is all that follows.
+    #[test]
+    fn entries_that_overlap_end_the_listing() {
+        let piled: Vec<u8> = [8, 0, 0, 0, 0, 0, 2, 0].repeat(32 << 10);
+        let apart = |name_bytes: u32, next: u32| {
+            let mut data = vec![0; 2 * 640];
+            data[..4].copy_from_slice(&next.to_le_bytes());
+            data[60..64].copy_from_slice(&name_bytes.to_le_bytes());
+            data
+        };
+        for (class, name_at) in NAMES_AT {
+            assert_eq!(entries(class, &piled), []);
+            let touching = name_at as u32 + 510;
+            assert_eq!(entries(class, &apart(510, touching)).len(), 2);
+            assert_eq!(entries(class, &apart(510, touching - 1)), []);
+            assert_eq!(entries(class, &apart(512, touching + 2)), []);
         }
     }
 
