@@ -129,6 +129,20 @@ fn a_closed_file_is_read_no_further() {
     assert!(stats.reads_made < 60, "{stats:?}");
 }
 
+/// No answer to CLOSE names a file: whoever opens and closes in one packet leaves nothing behind all the same.
+#[test]
+fn files_closed_in_the_packet_that_opened_them_leave_room_for_others() {
+    let glance = Step::Glance {
+        name: "f".to_owned(),
+    };
+    let mut steps = vec![glance; 4200];
+    steps.extend(whole(65_536, 1));
+    let mut plan = Plan::reading(steps, 2_000_000, (OC1, 10 * MS));
+    plan.manners.asks = 4;
+    let world = plan.run();
+    assert_eq!(round_trips(&world), 1);
+}
+
 #[test]
 fn a_client_that_jumps_about_is_left_alone() {
     let mut noise = Noise::new(4);

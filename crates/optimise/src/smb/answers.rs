@@ -78,7 +78,7 @@ impl FarSmb {
             matches!(purpose, Purpose::Create(_, Lends::Exclusive)) && header.status == STATUS_OK;
         (
             answered,
-            self.conclude((command, purpose, tree), header, message, out),
+            self.conclude((command, purpose, tree), header, message, out, stats),
         )
     }
 
@@ -99,16 +99,17 @@ impl FarSmb {
         header: &Header,
         message: &Bytes,
         out: &mut Outbox,
+        stats: &mut Stats,
     ) -> Result<(), Reason> {
         let session = header.session;
         match asked {
             (Command::Logoff, ..) => {
                 self.connection.handle_session_end(session);
-                self.lent.handle_gone(session, None);
+                self.handle_gone(session, None, out, stats);
             }
             (_, Purpose::Close(file), _) => self.lent.handle_closed(file),
             (Command::TreeDisconnect, _, Some(tree)) => {
-                self.lent.handle_gone(session, Some(tree));
+                self.handle_gone(session, Some(tree), out, stats);
                 self.connection.handle_tree_end(session, tree);
             }
             _ if header.status != STATUS_OK => (),
@@ -137,6 +138,23 @@ impl FarSmb {
             _ => (),
         }
         Ok(())
+    }
+
+    /// A session, or one of its shares, is gone with its files.
+    fn handle_gone(
+        &mut self,
+        session: u64,
+        tree: Option<u32>,
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) {
+        let is_gone =
+            |of: (u64, u32)| of.0 == session && tree.is_none_or(|tree| tree == of.1);
+        self.lent.handle_gone(is_gone);
+        self.opening.folders.handle_gone(is_gone);
+        self.reading
+            .end_runs(|_, file| is_gone((file.session, file.tree)), out, stats);
+        self.reading.files.handle_gone(is_gone);
     }
 
     fn handle_opened(

@@ -48,7 +48,11 @@ pub fn effects(packet: &[u8]) -> Vec<Effect> {
             continue;
         };
         let file = file_of(header.command, message).filter(|file| *file != FileId::RELATED);
-        last_file = file.or(last_file);
+        last_file = match header.command {
+            // What is related to it is about a file that has no name yet.
+            Command::Create => None,
+            _ => file.or(last_file),
+        };
         found.extend(effect(header.command, message, last_file));
     }
     found

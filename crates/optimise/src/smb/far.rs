@@ -19,6 +19,7 @@ use super::ids::Ids;
 use super::lent::Lent;
 use super::message::Message;
 use super::netbios::{PREFIX_BYTES, Packets, Piece};
+use super::noted::relate;
 use super::opening::Opening;
 use super::pending::{Lends, Pending, Purpose, Request};
 use super::reading::Reading;
@@ -399,7 +400,7 @@ impl FarSmb {
         let places = places.map_err(|_| Reason::SmbMalformed)?;
         let mut edited = BytesMut::from(&*packet);
         let (mut result, mut file) = (Ok(()), None);
-        for (start, end) in &places {
+        for (nth, (start, end)) in places.iter().enumerate() {
             let message = packet.slice(PREFIX_BYTES + start..PREFIX_BYTES + end);
             let header = Header::parse(&message).map_err(|_| Reason::SmbMalformed)?;
             if header.is_signed() && !self.may_be_signed(&header) {
@@ -423,7 +424,9 @@ impl FarSmb {
                     .filter(|file| *file != FileId::RELATED)
                     .or(file),
             };
-            let purpose = self.purpose(&header, &message, out);
+            let mut purpose = self.purpose(&header, &message, out);
+            let behind = places.get(nth + 1..).unwrap_or_default();
+            relate(&mut purpose, file, &packet, behind);
             if matches!(purpose, Purpose::Create(_, Lends::Exclusive)) {
                 set_oplock_asked(&mut edited, at, OPLOCK_EXCLUSIVE);
             }

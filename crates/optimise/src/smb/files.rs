@@ -164,9 +164,21 @@ pub struct Files {
 }
 
 impl Files {
+    /// Whether there may be more of them.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.files.len() < FILES_MAX
+    }
+
+    /// Those of these sessions and shares are gone. They have no runs.
+    pub fn handle_gone(&mut self, is_gone: impl Fn((u64, u32)) -> bool) {
+        self.files
+            .retain(|_, file| !is_gone((file.session, file.tree)));
+    }
+
     /// A file was opened. False: there are too many.
     pub fn insert(&mut self, id: FileId, file: OpenFile) -> bool {
-        let has_room = self.files.len() < FILES_MAX;
+        let has_room = self.has_room();
         if has_room {
             self.files.insert(id, file);
         }

@@ -78,6 +78,12 @@ impl Folders {
         self.open.remove(&file);
     }
 
+    /// Those of these sessions and shares are gone.
+    pub fn handle_gone(&mut self, is_gone: impl Fn((u64, u32)) -> bool) {
+        self.open
+            .retain(|_, ((session, tree, _), _)| !is_gone((*session, *tree)));
+    }
+
     /// The server listed a part of it, from the first name on or from where it was.
     pub fn handle_listed(&mut self, file: FileId, is_first: bool, listed: Vec<Entry>) {
         let Some((path, is_fresh)) = self.open.get_mut(&file) else {

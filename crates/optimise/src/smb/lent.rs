@@ -91,11 +91,10 @@ impl Lent {
         self.loans.remove(&file);
     }
 
-    /// A session, or one of its shares, is gone with its files.
-    pub fn handle_gone(&mut self, session: u64, tree: Option<u32>) {
-        let is_gone =
-            |loan: &Loan| loan.session == session && tree.is_none_or(|tree| loan.tree == tree);
-        self.loans.retain(|_, loan| !is_gone(loan));
+    /// Files of these sessions and shares are gone.
+    pub fn handle_gone(&mut self, is_gone: impl Fn((u64, u32)) -> bool) {
+        self.loans
+            .retain(|_, loan| !is_gone((loan.session, loan.tree)));
     }
 
     /// When an answer of the near half is due for which somebody waits.
@@ -210,7 +209,8 @@ impl FarSmb {
             .is_some_and(|tree| self.connection.is_disk(header.session, tree));
         let asks = create.oplock != OPLOCK_NONE;
         let is_wanted = is_wanted(asks, create.access, create.share, create.options);
-        let has_room = self.lent.has_room() && self.credits.available() > 0;
+        let has_room = self.lent.has_room() && self.reading.files.has_room();
+        let has_room = has_room && self.credits.available() > 0;
         let is_wanted = is_wanted && !is_of_stream(&create.name, true);
         is_plain && is_disk && is_wanted && has_room && !self.reading.is_quiet
     }

@@ -3,10 +3,11 @@
 use bytes::Bytes;
 
 use super::far::{FarSmb, part_of};
+use super::netbios::PREFIX_BYTES;
 use super::pending::{Lends, Purpose};
 use super::smb2::connect::{NegotiateRequest, SessionSetupRequest};
 use super::smb2::header::{Command, Header};
-use super::smb2::open::{CloseRequest, CreateRequest};
+use super::smb2::open::{CloseRequest, CreateRequest, FileId};
 use super::smb2::query::{FLAGS_FROM_THE_FIRST, QueryDirectoryRequest};
 use super::smb2::transfer::ReadRequest;
 use crate::output::Outbox;
@@ -58,4 +59,30 @@ impl FarSmb {
         };
         Purpose::Create(Box::new(create), lends)
     }
+}
+
+/// What a packet's other messages say of a request: it is about the `file` of the one before, or opens what one `behind` it
+/// closes again. That is never followed, for no answer to CLOSE names a file.
+pub(super) fn relate(
+    purpose: &mut Purpose,
+    file: Option<FileId>,
+    packet: &Bytes,
+    behind: &[(usize, usize)],
+) {
+    match purpose {
+        Purpose::Close(closed) => *closed = file.unwrap_or(*closed),
+        Purpose::Create(..) if is_closed_again(packet, behind) => *purpose = Purpose::Pass,
+        _ => (),
+    }
+}
+
+/// Whether what is opened in front of these messages is closed by one of them.
+fn is_closed_again(packet: &Bytes, behind: &[(usize, usize)]) -> bool {
+    let headers = behind.iter().filter_map(|(start, end)| {
+        let message = packet.get(PREFIX_BYTES + start..PREFIX_BYTES + end)?;
+        Header::parse(message).ok()
+    });
+    let goes_on = |header: &Header| header.is_related() && header.command != Command::Create;
+    let mut related = headers.take_while(goes_on);
+    related.any(|header| header.command == Command::Close)
 }

@@ -54,6 +54,10 @@ pub enum Step {
         block: u32,
         outstanding: usize,
     },
+    /// Opens a file or a folder and closes it in the same packet.
+    Glance {
+        name: String,
+    },
     /// All names of the open folder.
     List,
     /// What the server says of the open file.
@@ -360,6 +364,7 @@ impl Client {
                     None => self.send(Command::Close, None, |message| close.emit(message)),
                 }
             }
+            Step::Glance { name } => self.glance(name),
             Step::List => self.list(),
             Step::Ask => self.ask(server),
             Step::Pause { ns } => self.wakes_ns = now_ns + ns,

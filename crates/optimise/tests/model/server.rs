@@ -296,16 +296,16 @@ impl Server {
                 .open(&CreateRequest::parse(message).unwrap())
                 .emit(&mut body),
             Command::Close => {
-                let close = CloseRequest::parse(message).unwrap();
+                let id = match CloseRequest::parse(message).unwrap().file {
+                    FileId::RELATED => self.next_open - 1,
+                    file => file.volatile,
+                };
                 let mut slow = self.slow.iter();
                 assert!(
-                    slow.all(|slow| slow.open != close.file.volatile),
+                    slow.all(|slow| slow.open != id),
                     "closed before it was written"
                 );
-                let open = self
-                    .opens
-                    .remove(&close.file.volatile)
-                    .expect("an open file");
+                let open = self.opens.remove(&id).expect("an open file");
                 open.break_due
                     .into_iter()
                     .flatten()

@@ -27,7 +27,8 @@ impl FarCifs {
         let asks = create.flags & (ASKS_OPLOCK | ASKS_BATCH) != 0;
         let is_wanted = is_wanted(asks, create.access, create.share, create.options);
         let is_wanted = is_wanted && !is_of_stream(&create.name, header.is_wide());
-        let may = self.agreed.can_read_ahead() && self.lent.has_room() && !self.reading.is_quiet;
+        let has_room = self.lent.has_room() && self.reading.files.has_room();
+        let may = self.agreed.can_read_ahead() && has_room && !self.reading.is_quiet;
         (is_wanted && may).then_some(create.flags | ASKS_OPLOCK)
     }
 

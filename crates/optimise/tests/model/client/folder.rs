@@ -1,6 +1,10 @@
 //! Folders, and what is asked of open files.
 
-use farhaul_optimise::smb::smb2::header::Command;
+use farhaul_optimise::smb::netbios::{PREFIX_BYTES, packet};
+use farhaul_optimise::smb::smb2::header::{Command, FLAG_RELATED};
+use farhaul_optimise::smb::smb2::open::{
+    CloseRequest, CreateRequest, DISPOSITION_OPEN, FileId, OPLOCK_NONE,
+};
 use farhaul_optimise::smb::smb2::query::{
     CLASS_ID_BOTH, INFO_FILE, QueryDirectoryRequest, QueryInfoRequest, QueryResponse,
 };
@@ -21,6 +25,37 @@ impl Client {
             output_bytes_max: 65_536,
         };
         self.send(Command::QueryDirectory, None, |message| asked.emit(message));
+    }
+
+    /// As who wants to know whether it is there.
+    pub(super) fn glance(&mut self, name: String) {
+        self.asked = OPLOCK_NONE;
+        let create = CreateRequest {
+            oplock: OPLOCK_NONE,
+            impersonation: 2,
+            access: self.manners.access,
+            attributes: 0,
+            share: 7,
+            disposition: DISPOSITION_OPEN,
+            options: self.manners.options,
+            name: name.into_bytes(),
+            contexts: Vec::new(),
+        };
+        let close = CloseRequest {
+            flags: 0,
+            file: FileId::RELATED,
+        };
+        let before = std::mem::take(&mut self.output);
+        self.send(Command::Create, None, |message| create.emit(0, message));
+        let mut first = std::mem::take(&mut self.output).split_off(PREFIX_BYTES);
+        self.send(Command::Close, None, |message| close.emit(message));
+        let mut second = std::mem::replace(&mut self.output, before).split_off(PREFIX_BYTES);
+        first.resize(first.len().next_multiple_of(8), 0);
+        let next = (first.len() as u32).to_le_bytes();
+        first[20..24].copy_from_slice(&next);
+        second[16] |= FLAG_RELATED as u8;
+        self.output
+            .extend_from_slice(&packet(&[first, second].concat()));
     }
 
     pub(super) fn ask(&mut self, server: &Server) {
