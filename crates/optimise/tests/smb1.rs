@@ -146,6 +146,32 @@ fn a_client_that_begins_in_smb1_may_go_on_in_smb2() {
     assert_eq!(forwarded(&world), 1);
 }
 
+/// Servers give less than asked for not only where the file ends.
+#[test]
+fn a_read_that_is_cut_short_is_not_the_end_of_the_file() {
+    for (gives, block) in [(65_535, 130_000), (32_768, 30_000), (20_000, BLOCK)] {
+        for is_written in [false, true] {
+            let step = u64::from(block).min(gives);
+            let places = (0..1_000_000).step_by(step as usize);
+            let read = Step::Read {
+                ranges: places.map(|offset| (offset, block)).collect(),
+                outstanding: 1,
+            };
+            let mut steps = vec![open(SHARE_ALL, BATCH), read, Step::Close];
+            let mut plan = reading(Vec::new(), 1_000_000, (OC1, 60 * MS));
+            if is_written {
+                // A file that has grown since it was opened.
+                let bytes = std::mem::replace(&mut plan.content, vec![1; 500_000]);
+                steps.splice(1..1, upload(&bytes, BLOCK, 1, BATCH).drain(1..2));
+            }
+            plan.steps = steps;
+            plan.terms.read_bytes_max = gives as usize;
+            let world = plan.run();
+            assert_eq!((world.client.read_bytes, world.cut), (1_000_000, None));
+        }
+    }
+}
+
 /// However few requests the server takes at a time, the client has what it would have had.
 #[test]
 fn a_server_that_takes_few_requests_is_not_asked_for_more() {

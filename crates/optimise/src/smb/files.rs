@@ -102,7 +102,7 @@ pub struct OpenFile {
     pub session: u64,
     /// On which share.
     pub tree: u32,
-    /// When it was opened.
+    /// At least, if it was not cut by who has it open.
     pub size_bytes: u64,
     /// What keeps others from changing it.
     pub protection: Protection,

@@ -134,7 +134,7 @@ impl Reading {
     }
 
     /// A read of the client's was answered with so many bytes. Fewer than asked, they tell where the file ends, and the
-    /// client that asks for what follows need not wait for that.
+    /// client that asks for what follows need not wait for that. A server that gives less than there is tells nothing.
     pub fn handle_passed_read(
         &mut self,
         (part, changes): (&Part, u32),
@@ -148,7 +148,8 @@ impl Reading {
         let end = part.offset.saturating_add(got_bytes.into());
         let file = self.files.get(part.file);
         let is_safe = file.is_some_and(|file| {
-            file.protection.protects() && !file.is_broken && file.run.is_none()
+            let is_end = end >= file.size_bytes;
+            is_end && file.protection.protects() && !file.is_broken && file.run.is_none()
         });
         if !(is_short && is_same && is_safe && begin()) {
             return;
@@ -160,6 +161,13 @@ impl Reading {
             let (run, offset) = (run.id, end);
             self.announce(part.file, out);
             out.message(Message::End { run, offset }.encode());
+        }
+    }
+
+    /// The client writes: the file is as long, if that goes well.
+    pub fn handle_write(&mut self, part: &Part) {
+        if let Some(file) = self.file_of(part) {
+            file.size_bytes = file.size_bytes.max(part.end());
         }
     }
 
@@ -202,16 +210,20 @@ impl Reading {
             stats.wasted_bytes += got_bytes;
             return;
         };
-        let Some(bytes) = bytes else {
+        let (offset, end) = (read.part.offset, read.part.offset + got_bytes);
+        let is_short = got_bytes < u64::from(read.part.length);
+        current.fetched_bytes += got_bytes;
+        // There is more, which the server does not give at once.
+        let is_less = is_short && end < *size_bytes;
+        let Some(bytes) = bytes.filter(|_| !is_less) else {
             // The client shall meet the error itself, when it asks.
             return self.fail(id, out, stats);
         };
         current.in_flight -= 1;
-        current.fetched_bytes += got_bytes;
-        let (offset, end) = (read.part.offset, read.part.offset + got_bytes);
-        // It may have grown since it was opened.
-        *size_bytes = end.max(*size_bytes);
-        let is_short = got_bytes < u64::from(read.part.length);
+        if !bytes.is_empty() {
+            // It may have grown since it was opened.
+            *size_bytes = end.max(*size_bytes);
+        }
         current.is_whole |= is_short;
         if !bytes.is_empty() {
             out.message(Message::Data { run, offset, bytes }.encode());

@@ -62,6 +62,8 @@ pub struct Terms {
     /// Of SMB1: requests at a time, and what it can do.
     pub requests_max: usize,
     pub capabilities: u32,
+    /// Of SMB1: what a read gives at most.
+    pub read_bytes_max: usize,
 }
 
 impl Default for Terms {
@@ -83,6 +85,7 @@ impl Default for Terms {
             grants_ii: false,
             requests_max: 50,
             capabilities: cifs::CAPABILITIES,
+            read_bytes_max: usize::MAX,
         }
     }
 }

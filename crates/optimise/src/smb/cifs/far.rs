@@ -306,6 +306,9 @@ impl FarCifs {
             out.local(packet);
             return self.bear(Reason::SmbMalformed);
         };
+        if let Some((_, part, _)) = lone_write(&message) {
+            self.reading.handle_write(&part);
+        }
         if header.is_signed() && header.command != SESSION_SETUP_ANDX {
             out.local(packet);
             return Err(Reason::SmbSigned);
@@ -422,10 +425,12 @@ impl FarCifs {
                     is_lent,
                 })
             }
-            READ_ANDX => ReadRequest::parse(&first).map_or(Purpose::Pass, |read| {
-                let part = part_of(header, read.file, read.offset, read.length);
-                Purpose::Read(part, self.reading.changes)
-            }),
+            // In a chain servers give less.
+            READ_ANDX if lone_block(message).is_ok() => ReadRequest::parse(&first)
+                .map_or(Purpose::Pass, |read| {
+                    let part = part_of(header, read.file, read.offset, read.length);
+                    Purpose::Read(part, self.reading.changes)
+                }),
             _ => Purpose::Pass,
         }
     }

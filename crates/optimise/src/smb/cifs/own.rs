@@ -53,7 +53,9 @@ impl FarCifs {
         got_bytes: u32,
         out: &mut Outbox,
     ) {
-        if !self.agreed.can_read_ahead() {
+        // Of a longer one servers give what they like.
+        let is_plain = part.length <= self.agreed.read_bytes_max();
+        if !self.agreed.can_read_ahead() || !is_plain {
             return;
         }
         let is_changing = self.multiplex.has_changes();

@@ -175,7 +175,8 @@ impl Server {
         };
         let content = self.files[&open.name].last().unwrap();
         let from = (read.offset as usize).min(content.len());
-        let to = (from + read.length as usize).min(content.len());
+        let length = (read.length as usize).min(self.terms.read_bytes_max);
+        let to = (from + length).min(content.len());
         let mut message = Vec::new();
         header.response(STATUS_OK).emit(&mut message);
         emit_read_response(&content[from..to], &mut message);
