@@ -397,6 +397,22 @@ fn a_full_disk_is_told_no_later_than_at_close() {
     assert!(late > 12, "{late}");
 }
 
+/// Each must wait for the one before, so that they come faster than they go.
+#[test]
+fn many_tiny_writes_to_one_place_are_done() {
+    let write = |nth: u32| Step::Write {
+        offset: 0,
+        bytes: nth.to_le_bytes().to_vec(),
+    };
+    let steps = (0..12_000).map(write);
+    let opening = [open(SHARE_ALL, BATCH)];
+    let steps = opening.into_iter().chain(steps).chain([Step::Close]);
+    let world = writing(steps.collect(), (OC1, 200 * MS)).run();
+    assert_eq!(world.cut, None);
+    assert_eq!(content(&world), 11_999_u32.to_le_bytes());
+    assert!(writes_answered(&world) > 4096);
+}
+
 /// Somebody else wants the file in the middle: what the client believes written is there when it is let go.
 #[test]
 fn what_was_answered_is_there_when_others_get_the_file() {

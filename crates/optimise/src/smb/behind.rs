@@ -22,6 +22,8 @@ use crate::stats::Stats;
 
 /// Files at a time; the writes of those beyond are the server's to answer.
 const FILES_MAX: usize = 4096;
+/// Writes at a time that the far half may not have seen: it follows no more than twice as many.
+const WRITES_MAX: usize = 4096;
 
 /// What the near half knows of writes.
 #[derive(Debug)]
@@ -37,6 +39,10 @@ pub struct Behind {
     bytes_max: u64,
     /// Answered here, or to be answered as soon as less is under way, and not known to be at the server.
     unsettled_bytes: u64,
+    /// How long each of those was, in their order.
+    unsettled: VecDeque<u64>,
+    /// Of the first, done.
+    settled_bytes: u64,
     /// Answers that wait for that.
     late: VecDeque<Answer>,
     /// The answer to the write that passes in pieces.
@@ -59,6 +65,8 @@ impl Behind {
             spent: 0,
             bytes_max: settings.behind_bytes_max,
             unsettled_bytes: 0,
+            unsettled: VecDeque::new(),
+            settled_bytes: 0,
             late: VecDeque::new(),
             passing: None,
             cifs_writes: 0,
@@ -112,6 +120,19 @@ impl Behind {
         self.room_credits = self.room_credits.saturating_add(room.credits);
         self.unsettled_bytes = self.unsettled_bytes.saturating_sub(room.bytes.into());
         self.given = self.given.max(room.given);
+        self.settle(room.bytes.into());
+    }
+
+    /// Writes are done in any order; but those that the far half has not seen are the last, and no more of them than there
+    /// would be were they done in theirs.
+    fn settle(&mut self, bytes: u64) {
+        self.settled_bytes += bytes;
+        while let Some(first) = self.unsettled.front().copied()
+            && first <= self.settled_bytes
+        {
+            self.settled_bytes -= first;
+            self.unsettled.pop_front();
+        }
     }
 
     /// With whose credits this write can be answered: ours, or the client's, who has plenty.
@@ -165,6 +186,7 @@ impl NearSmb {
         }
         let bytes = u64::from(write.part.length);
         self.behind.unsettled_bytes += bytes;
+        self.behind.unsettled.push_back(bytes);
         stats.writes_answered += 1;
         stats.behind_bytes += bytes;
         let answer = (write.answer(payer == Payer::Room), bytes);
@@ -218,6 +240,7 @@ impl NearSmb {
         let part = &write.part;
         let its = self.behind.files.get(&part.file)?;
         let is_its = *its == (part.session, part.tree);
-        (is_its && !self.is_stopped && self.is_heard).then_some(write)
+        let has_room = self.behind.unsettled.len() < WRITES_MAX;
+        (is_its && has_room && !self.is_stopped && self.is_heard).then_some(write)
     }
 }
