@@ -6,7 +6,9 @@ mod source;
 
 use farhaul_optimise::smb::smb2::header::Command;
 use farhaul_optimise::smb::smb2::transfer::FILE_BYTES_MAX;
+use farhaul_optimise::Settings;
 use model::client::Step;
+use model::hand::{FAR, Hand, NEAR, first_file};
 use model::plan::{
     BATCH, BLOCK, DISK_FULL, EXCLUSIVE, MS, OC1, Plan, SHARE_ALL, T1, assert_there_when_let_go,
     compare, content, open, upload, upload_head, upload_times, write_over, writes_answered,
@@ -141,6 +143,37 @@ fn what_was_answered_is_there_when_others_get_the_file() {
         recalled += assert_there_when_let_go(&world);
     }
     assert!(recalled > 15, "{recalled}");
+}
+
+/// A share is connected while the word that a file's writes may be answered is on its way: the far half takes it back, and
+/// knows that it may not have come.
+#[test]
+fn what_crossed_the_end_of_early_answers_is_at_the_server_before_others() {
+    for oplock in [0, EXCLUSIVE, BATCH] {
+        let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), vec![1; 100]);
+        let file = first_file();
+        hand.open(oplock);
+        hand.carry(FAR);
+        hand.connect_tree();
+        hand.carry(NEAR);
+        assert!(hand.write(file, 0, &[2; 10]), "nothing is tested");
+        hand.carry(FAR);
+        hand.other_writes(50, vec![3; 10]);
+        if oplock != 0 {
+            // The client is told of the break, and keeps nothing back from then on.
+            hand.carry(NEAR);
+            assert!(!hand.write(file, 10, &[2; 10]), "of an oplock that is gone");
+            continue;
+        }
+        let is_answered = hand.write(file, 10, &[2; 10]);
+        let was_kept = hand.server.let_go.is_empty();
+        assert!(was_kept || !is_answered, "of an oplock that is gone");
+        hand.carry_all();
+        let (_, held) = hand.server.let_go.first().unwrap();
+        assert_eq!(held[..20], [2; 20]);
+        assert!(!hand.write(file, 20, &[2; 10]), "for ever");
+        assert_eq!(hand.cut, None);
+    }
 }
 
 fn random_steps(noise: &mut Noise) -> (Vec<Step>, Vec<u8>) {

@@ -112,8 +112,8 @@ pub struct OpenFile {
     pub reads_in_row: u32,
     /// How much the client asks for at once.
     pub read_bytes: u32,
-    /// Something of it was read ahead.
-    pub was_ahead: bool,
+    /// The near half was told of it: it may hold something of it, or answer writes.
+    pub was_told: bool,
     /// The server failed us.
     pub is_broken: bool,
     /// What is read ahead.
@@ -132,7 +132,7 @@ impl OpenFile {
             next_offset: 0,
             reads_in_row: 0,
             read_bytes: 0,
-            was_ahead: false,
+            was_told: false,
             is_broken: false,
             run: None,
         }

@@ -40,7 +40,7 @@ impl Guarded<'_> {
             }
             Effect::Everything => {
                 reading.changes = reading.changes.wrapping_add(1);
-                self.writing.forbid_all();
+                self.writing.withdraw_all(out);
                 reading.end_runs(|_, _| true, out, stats);
             }
         }
@@ -56,10 +56,11 @@ impl Guarded<'_> {
     ) -> bool {
         self.reading.end_runs(|id, _| id == file, out, stats);
         self.reading.files.handle_oplock(file, OPLOCK_NONE);
-        let was_writable = self.writing.concerns(file);
         self.writing.withdraw(file, out);
+        // What it was told to drop it may not have dropped yet.
         let open = self.reading.files.get(file);
-        let is_held = was_writable || open.is_some_and(|file| file.was_ahead);
+        let was_told = open.is_some_and(|file| file.was_told);
+        let is_held = was_told || self.writing.is_busy(file);
         self.lent.handle_recalled(file, is_held, now_ns, out)
     }
 

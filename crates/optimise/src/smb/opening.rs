@@ -430,7 +430,7 @@ impl FarSmb {
         let protection = Protection::by_oplock(OPLOCK_BATCH, ahead.create.share & SHARE_WRITE == 0);
         let size_bytes = opened.facts.size_bytes;
         let mut known = OpenFile::new(session, tree, size_bytes, protection);
-        known.was_ahead = true;
+        known.was_told = true;
         if !self.reading.files.insert(file, known) {
             stats.opens_wasted += 1;
             self.close_own(file, (session, tree), out, stats);

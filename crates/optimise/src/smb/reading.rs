@@ -272,7 +272,7 @@ impl Reading {
 
     fn start(&mut self, id: FileId, from: u64) {
         if let Some(file) = self.files.get(id) {
-            file.was_ahead = true;
+            file.was_told = true;
             file.run = Some(Run::new(self.next_run, from));
             self.next_run = self.next_run.wrapping_add(1);
         }

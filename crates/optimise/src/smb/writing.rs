@@ -74,9 +74,16 @@ impl Writing {
         self.files.remove(&file);
     }
 
-    /// The near half has seen why.
+    /// The near half is told so, or was.
     pub fn forbid_all(&mut self) {
         self.files.clear();
+    }
+
+    /// It shall answer no more of any file. It may have seen why, but before it was told of the file.
+    pub fn withdraw_all(&mut self, out: &mut Outbox) {
+        for file in std::mem::take(&mut self.files) {
+            out.message(Message::Unwritable { file }.encode());
+        }
     }
 
     /// Whether writes of this file that were answered may not be at the server yet.
@@ -84,12 +91,6 @@ impl Writing {
     pub fn is_busy(&self, file: FileId) -> bool {
         let is_announced = self.announced.values().any(|(other, _)| *other == file);
         is_announced || self.at_server.values().any(|write| write.file == file)
-    }
-
-    /// Whether the near half was told that it may answer this file's writes, or still does.
-    #[must_use]
-    pub fn concerns(&self, file: FileId) -> bool {
-        self.files.contains(&file) || self.is_busy(file)
     }
 
     /// The error that a request of this file's must end with. None of its requests comes behind its CLOSE.
@@ -237,6 +238,7 @@ impl FarSmb {
         let is_durable = names.any(|name| CONTEXTS_DURABLE.contains(&name));
         let is_safe = keeps_writes && is_plain && !is_durable && !self.reading.is_quiet;
         if is_safe && self.ids.begin() {
+            file.was_told = true;
             self.writing.allow(id, session, tree, out);
         }
     }

@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 pub mod client;
+pub mod hand;
 pub mod plan;
 pub mod server;
 pub mod world;

@@ -25,6 +25,7 @@ impl FarCifs {
             return;
         };
         let (session, tree) = (file.session, file.tree);
+        file.was_told = true;
         self.has_begun = true;
         self.writing.allow(id, session, tree, out);
         self.tell_news(out);

@@ -1,0 +1,201 @@
+//! Two halves whose link is carried by hand: what is on its way stays there until it is wanted.
+
+use bytes::Bytes;
+use farhaul_optimise::smb::netbios::packet;
+use farhaul_optimise::smb::smb2::connect::{
+    NegotiateRequest, SessionSetupRequest, TreeConnectRequest,
+};
+use farhaul_optimise::smb::smb2::header::{Command, Header};
+use farhaul_optimise::smb::smb2::open::{CreateRequest, DISPOSITION_OPEN, FileId};
+use farhaul_optimise::smb::smb2::transfer::{ReadRequest, WriteRequest};
+use farhaul_optimise::{Half, Output, Reason, Settings};
+
+use super::server::{OtherWrite, SESSION, Server, TREE, Terms};
+
+pub const NEAR: usize = 0;
+pub const FAR: usize = 1;
+
+pub struct Hand {
+    pub halves: [Half; 2],
+    pub server: Server,
+    pub now_ns: u64,
+    /// For each half.
+    on_way: [Vec<Bytes>; 2],
+    /// What the client was given.
+    pub answers: Vec<u8>,
+    pub cut: Option<Reason>,
+    next_id: u64,
+}
+
+impl Hand {
+    /// A client that is connected to a share with the file `f`, in SMB 2.1.
+    pub fn new(settings: Settings, content: Vec<u8>) -> Self {
+        let mut server = Server::new(Terms::default());
+        server.files.insert("f".to_owned(), vec![content]);
+        let mut hand = Self {
+            halves: [Half::near(settings), Half::far(settings)],
+            server,
+            now_ns: 0,
+            on_way: [Vec::new(), Vec::new()],
+            answers: Vec::new(),
+            cut: None,
+            next_id: 0,
+        };
+        let negotiate = NegotiateRequest {
+            security_mode: 1,
+            capabilities: 0,
+            client: [3; 16],
+            dialects: vec![0x0210],
+            contexts: Vec::new(),
+        };
+        hand.ask(Command::Negotiate, |message| negotiate.emit(0, message));
+        hand.carry_all();
+        let setup = SessionSetupRequest {
+            flags: 0,
+            security_mode: 1,
+            capabilities: 0,
+            channel: 0,
+            previous: 0,
+            token: vec![9; 40],
+        };
+        hand.ask(Command::SessionSetup, |message| setup.emit(message));
+        hand.carry_all();
+        hand.connect_tree();
+        hand.carry_all();
+        hand
+    }
+
+    pub fn connect_tree(&mut self) {
+        let path = b"\\\\s\\files".to_vec();
+        let tree = TreeConnectRequest { flags: 0, path };
+        self.ask(Command::TreeConnect, |message| tree.emit(message));
+    }
+
+    /// The file `f`, to read and to write.
+    pub fn open(&mut self, oplock: u8) {
+        let create = CreateRequest {
+            oplock,
+            impersonation: 2,
+            access: 0x12_019f,
+            attributes: 0,
+            share: 7,
+            disposition: DISPOSITION_OPEN,
+            options: 0,
+            name: b"f".to_vec(),
+            contexts: Vec::new(),
+        };
+        self.ask(Command::Create, |message| create.emit(0, message));
+    }
+
+    pub fn read(&mut self, file: FileId, offset: u64, length: u32) {
+        let read = ReadRequest {
+            flags: 0,
+            length,
+            offset,
+            file,
+            length_min: 0,
+            channel: 0,
+            remaining: 0,
+        };
+        self.ask(Command::Read, |message| read.emit(message));
+    }
+
+    /// Whether the near half has answered it at once.
+    pub fn write(&mut self, file: FileId, offset: u64, data: &[u8]) -> bool {
+        let write = WriteRequest {
+            offset,
+            file,
+            channel: 0,
+            remaining: 0,
+            flags: 0,
+            data,
+        };
+        let before = self.answers.len();
+        self.ask(Command::Write, |message| write.emit(message));
+        self.answers.len() > before
+    }
+
+    /// Somebody else wants to write.
+    pub fn other_writes(&mut self, offset: usize, bytes: Vec<u8>) {
+        let name = "f".to_owned();
+        self.server.now_ns = self.now_ns;
+        self.server.write(&OtherWrite {
+            name,
+            offset,
+            bytes,
+        });
+        self.hear_server();
+    }
+
+    /// What is on its way to this half arrives.
+    pub fn carry(&mut self, half: usize) {
+        for bytes in std::mem::take(&mut self.on_way[half]) {
+            self.halves[half].handle_peer(self.now_ns, bytes);
+            self.drain(half);
+        }
+    }
+
+    /// Until nothing is on its way.
+    pub fn carry_all(&mut self) {
+        while !self.on_way.iter().all(Vec::is_empty) {
+            self.carry(FAR);
+            self.carry(NEAR);
+        }
+    }
+
+    /// So much time passes, and the far half is told when it wanted to be.
+    pub fn pass(&mut self, ns: u64) {
+        self.now_ns += ns;
+        self.halves[FAR].handle_timeout(self.now_ns);
+        self.drain(FAR);
+    }
+
+    fn ask(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) {
+        let is_greeting = [Command::Negotiate, Command::SessionSetup].contains(&command);
+        let session = if is_greeting { 0 } else { SESSION };
+        let is_tree = is_greeting || command == Command::TreeConnect;
+        let mut message = Vec::new();
+        Header {
+            credit_charge: 1,
+            credits: 32,
+            ..Header::request(command, self.next_id, session, if is_tree { 0 } else { TREE })
+        }
+        .emit(&mut message);
+        body(&mut message);
+        self.next_id += 1;
+        self.halves[NEAR].handle_local(self.now_ns, packet(&message));
+        self.drain(NEAR);
+    }
+
+    fn hear_server(&mut self) {
+        let said = self.server.take_output();
+        if !said.is_empty() {
+            self.halves[FAR].handle_local(self.now_ns, said.into());
+            self.drain(FAR);
+        }
+    }
+
+    fn drain(&mut self, half: usize) {
+        loop {
+            match self.halves[half].poll_output() {
+                Output::Local(bytes) if half == NEAR => self.answers.extend_from_slice(&bytes),
+                Output::Local(bytes) => {
+                    self.server.handle(self.now_ns, &bytes);
+                    self.hear_server();
+                }
+                Output::Peer(bytes) => self.on_way[1 - half].push(bytes),
+                Output::Cut(reason) => self.cut = Some(reason),
+                Output::Event(_) | Output::LocalEnd | Output::PeerEnd => (),
+                Output::Timeout(_) | Output::Idle => return,
+            }
+        }
+    }
+}
+
+/// The first file that such a server opens.
+pub fn first_file() -> FileId {
+    FileId {
+        persistent: 1001,
+        volatile: 1,
+    }
+}
