@@ -62,9 +62,11 @@ pub async fn carry(
         return conclude(application(error), facing, flow);
     }
     let (out, back) = reduction::of(flow);
+    let optimising = flow
+        .has_items()
+        .then(|| Optimising::new(flow, facing, record, events));
     let both = async {
-        if flow.has_items() {
-            let optimising = Optimising::new(flow, facing, record, events);
+        if let Some(optimising) = &optimising {
             return optimising.carry(&stream, leftover, out, back).await;
         }
         let (out, ()) = tokio::try_join!(
@@ -85,7 +87,13 @@ pub async fn carry(
             Err(_) => FlowEnd::Failed,
         },
         // `prepare` has armed the reset: dropping `stream` sends RST.
-        Err(failure) => conclude(failure, facing, flow),
+        Err(failure) => {
+            let end = conclude(failure, facing, flow);
+            if let Some(optimising) = &optimising {
+                optimising.take_leave().await;
+            }
+            end
+        }
     }
 }
 

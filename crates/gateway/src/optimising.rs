@@ -7,10 +7,12 @@
 //! ```
 //! The half is one machine between both directions: what arrives from either side can be answered to the same side. So
 //! what it wants written waits in two queues. A side is read only while the queue to the other side is short; what
-//! a half answers by itself is bounded by what it was asked.
+//! a half answers by itself is bounded by what it was asked. But a server that may want an oplock back, which the half
+//! holds in the client's place, is heard also while the flow takes nothing: somebody waits for that.
 
 use std::collections::VecDeque;
 use std::net::Shutdown;
+use std::pin::pin;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -35,6 +37,15 @@ const RATE_BYTES_S_ASSUMED: u64 = 1_250_000;
 const LOCAL_BYTES_MAX: usize = 256 << 10;
 /// Nor while the half holds so many back until the application has answered.
 const HELD_BYTES_MAX: usize = 8 << 20;
+/// A server is not left unread for longer while an oplock is borrowed of it,
+const UNREAD_MAX: Duration = Duration::from_secs(1);
+/// what it says is kept up to here, so much read at a time,
+const UNSENT_BYTES_MAX: usize = 32 << 20;
+const OVERHEARD_BYTES: usize = 64 << 10;
+/// and with more the connection ends in time for whoever wants the oplock: a server waits 35 s, Samba 32 s.
+const DEAF_MAX: Duration = Duration::from_secs(25);
+/// How long such a connection's server is kept after the end, so that the other gateway knows before others get the file.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// How often the half is told what is known of the link.
 const LINK_NEWS: Duration = Duration::from_millis(100);
 /// How often a half that waits is asked again while the peer is silent.
@@ -58,6 +69,7 @@ pub struct Optimising<'a> {
 struct Shared {
     half: Half,
     peer: VecDeque<Bytes>,
+    peer_bytes: usize,
     local: VecDeque<Bytes>,
     local_bytes: usize,
     has_peer_ended: bool,
@@ -65,12 +77,31 @@ struct Shared {
     is_cut: bool,
     wake_ns: Option<u64>,
     link_told: Instant,
+    /// Since when the application has not been read.
+    unread_since: Option<Instant>,
+    /// Since when it could not be, although it should.
+    deaf_since: Option<Instant>,
 }
 
 impl Shared {
     /// Whether more of the peer's bytes would only lie here.
     fn is_full(&self) -> bool {
         self.local_bytes > LOCAL_BYTES_MAX || self.half.held_bytes() > HELD_BYTES_MAX
+    }
+
+    /// When the application must be read, whether or not the flow takes what it says.
+    fn listens(&self) -> Option<Instant> {
+        let may_listen = self.half.must_listen() && self.peer_bytes <= UNSENT_BYTES_MAX;
+        let since = self.unread_since.filter(|_| may_listen)?;
+        Some(since + UNREAD_MAX)
+    }
+
+    /// When to give up listening.
+    fn deaf_due(&mut self) -> Option<Instant> {
+        let is_deaf = self.half.must_listen() && self.peer_bytes > UNSENT_BYTES_MAX;
+        let since = self.deaf_since.unwrap_or_else(Instant::now);
+        self.deaf_since = is_deaf.then_some(since);
+        Some(self.deaf_since? + DEAF_MAX)
     }
 }
 
@@ -92,6 +123,7 @@ impl<'a> Optimising<'a> {
         let shared = Shared {
             half,
             peer: VecDeque::new(),
+            peer_bytes: 0,
             local: VecDeque::new(),
             local_bytes: 0,
             has_peer_ended: false,
@@ -99,6 +131,8 @@ impl<'a> Optimising<'a> {
             is_cut: false,
             wake_ns: None,
             link_told: started,
+            unread_since: None,
+            deaf_since: None,
         };
         Self {
             flow,
@@ -138,7 +172,8 @@ impl<'a> Optimising<'a> {
         let mut is_open = true;
         loop {
             while let Some(batch) = self.take_for_peer(out.batch_bytes(self.flow, usize::MAX)) {
-                out.send(self.flow, batch).await.map_err(Failure::Flow)?;
+                let sending = out.send(self.flow, batch);
+                self.meanwhile(app, &mut is_open, sending).await?;
             }
             let (has_ended, wake) = self.look()?;
             if has_ended {
@@ -149,26 +184,86 @@ impl<'a> Optimising<'a> {
                 () = tokio::time::sleep_until(wake.into()) => {
                     self.handle(|half, now_ns| half.handle_timeout(now_ns));
                 }
-                bytes = self.next(app, &out), if is_open => {
-                    let bytes = bytes?;
-                    is_open = !bytes.is_empty();
-                    self.record.sent(bytes.len());
-                    self.handle(|half, now_ns| match bytes.is_empty() {
-                        true => half.handle_local_end(),
-                        false => half.handle_local(now_ns, bytes),
-                    });
-                }
+                bytes = self.next(app, &out), if is_open => self.hear(bytes?, &mut is_open),
             }
         }
         self.flow.finish();
         Ok(out)
     }
 
-    /// The application's next bytes, when the flow has room for them.
+    /// Does what cannot wait until something is sent: what the half wanted to be woken for, and to hear a server.
+    async fn meanwhile(
+        &self,
+        app: &TcpStream,
+        is_open: &mut bool,
+        sending: impl Future<Output = Result<(), ResetCode>>,
+    ) -> Result<(), Failure> {
+        let mut sending = pin!(sending);
+        self.leave_unread();
+        loop {
+            let (_, wake) = self.look()?;
+            tokio::select! {
+                biased;
+                sent = &mut sending => return sent.map_err(Failure::Flow),
+                () = tokio::time::sleep_until(wake.into()) => {
+                    self.handle(|half, now_ns| half.handle_timeout(now_ns));
+                }
+                bytes = self.overhear(app), if *is_open => self.hear(bytes?, is_open),
+                () = self.for_peer.notified() => {}
+            }
+        }
+    }
+
+    /// The application has said something, or has ended.
+    fn hear(&self, bytes: Bytes, is_open: &mut bool) {
+        *is_open = !bytes.is_empty();
+        self.record.sent(bytes.len());
+        self.handle(|half, now_ns| match bytes.is_empty() {
+            true => half.handle_local_end(),
+            false => half.handle_local(now_ns, bytes),
+        });
+    }
+
+    /// The application's next bytes, when the flow has room for them, or when they cannot wait.
     async fn next(&self, app: &TcpStream, out: &Outbound) -> Result<Bytes, Failure> {
-        let room_bytes = self.flow.room().await.map_err(Failure::Flow)?;
-        let batch_bytes = out.batch_bytes(self.flow, room_bytes);
-        read(app, batch_bytes).await.map_err(application)
+        self.leave_unread();
+        tokio::select! {
+            biased;
+            room_bytes = self.flow.room() => {
+                let room_bytes = room_bytes.map_err(Failure::Flow)?;
+                lock(&self.shared).unread_since = None;
+                let batch_bytes = out.batch_bytes(self.flow, room_bytes);
+                read(app, batch_bytes).await.map_err(application)
+            }
+            bytes = self.overhear(app) => bytes,
+        }
+    }
+
+    fn leave_unread(&self) {
+        lock(&self.shared).unread_since.get_or_insert_with(Instant::now);
+    }
+
+    /// The application's next bytes, when they cannot wait.
+    async fn overhear(&self, app: &TcpStream) -> Result<Bytes, Failure> {
+        let listens = lock(&self.shared).listens();
+        match listens {
+            Some(at) => tokio::time::sleep_until(at.into()).await,
+            None => std::future::pending().await,
+        }
+        read(app, OVERHEARD_BYTES).await.map_err(application)
+    }
+
+    /// Behind a bad end: the other gateway may hold what others are about to change, who wait for an oplock that ends with
+    /// the server's connection. It is to know first.
+    pub async fn take_leave(&self) {
+        let must_know = {
+            let shared = lock(&self.shared);
+            shared.is_cut && shared.half.must_listen()
+        };
+        if must_know {
+            self.flow.reset(ResetCode::Protocol);
+            tokio::time::sleep(FAREWELL).await;
+        }
     }
 
     async fn intake(&self, mut back: Inbound) -> Result<(), Failure> {
@@ -208,7 +303,10 @@ impl<'a> Optimising<'a> {
             let (rate_bytes_s, rtt_ns) = link(self.flow.session());
             shared.half.handle_link(rate_bytes_s, rtt_ns);
         }
-        shared.half.handle_hearing(self.flow.session().is_lively());
+        let session = self.flow.session();
+        shared
+            .half
+            .handle_hearing(session.is_lively(), session.is_sure());
         operation(&mut shared.half, now_ns);
         self.drain(&mut shared);
         self.record.optimised(shared.half.stats());
@@ -221,7 +319,10 @@ impl<'a> Optimising<'a> {
     fn drain(&self, shared: &mut Shared) {
         shared.wake_ns = loop {
             match shared.half.poll_output() {
-                Output::Peer(bytes) => shared.peer.push_back(bytes),
+                Output::Peer(bytes) => {
+                    shared.peer_bytes += bytes.len();
+                    shared.peer.push_back(bytes);
+                }
                 Output::Local(bytes) => {
                     shared.local_bytes += bytes.len();
                     shared.local.push_back(bytes);
@@ -272,7 +373,9 @@ impl<'a> Optimising<'a> {
 
     /// Whether the peer has been sent everything there will be, and when to look again.
     fn look(&self) -> Result<(bool, Instant), Failure> {
-        let shared = lock(&self.shared);
+        let mut shared = lock(&self.shared);
+        let deaf_due = shared.deaf_due();
+        shared.is_cut |= deaf_due.is_some_and(|due| due <= Instant::now());
         if shared.is_cut {
             return Err(Failure::Flow(ResetCode::Protocol));
         }
@@ -287,13 +390,15 @@ impl<'a> Optimising<'a> {
             .wake_ns
             .map(|at_ns| self.started + Duration::from_nanos(at_ns));
         let later = Instant::now() + idle;
-        Ok((has_ended, due.map_or(later, |due| due.min(later))))
+        let wakes = [due, deaf_due].into_iter().flatten();
+        Ok((has_ended, wakes.fold(later, Instant::min)))
     }
 
     /// What lies ready for the peer, as one piece of at most so many bytes, or the first as it is.
     fn take_for_peer(&self, bytes_max: usize) -> Option<Bytes> {
         let mut shared = lock(&self.shared);
         let first = shared.peer.pop_front()?;
+        shared.peer_bytes -= first.len();
         let fits = |bytes: usize, next: Option<&Bytes>| {
             next.is_some_and(|next| bytes.saturating_add(next.len()) <= bytes_max)
         };
@@ -303,6 +408,7 @@ impl<'a> Optimising<'a> {
         let mut joined = BytesMut::from(&*first);
         while fits(joined.len(), shared.peer.front()) {
             if let Some(next) = shared.peer.pop_front() {
+                shared.peer_bytes -= next.len();
                 joined.extend_from_slice(&next);
             }
         }

@@ -161,10 +161,21 @@ impl Half {
         }
     }
 
-    /// Whether the other half could be heard a moment ago. While it cannot, nothing is answered in its place.
-    pub fn handle_hearing(&mut self, is_heard: bool) {
+    /// Whether the other half could be heard a moment ago. While it cannot, nothing is answered in its place. And whether
+    /// all that it has said lately can be taken to have come: not when it was silent for long, and for a while after that.
+    pub fn handle_hearing(&mut self, is_heard: bool, is_sure: bool) {
         if let State::NearSmb(smb) = &mut self.state {
-            smb.handle_hearing(is_heard, &mut self.out, &mut self.stats);
+            smb.handle_hearing((is_heard, is_sure), &mut self.out, &mut self.stats);
+        }
+    }
+
+    /// Whether the server may say something that must not wait, however much waits for the flow: somebody wants an oplock
+    /// that was borrowed.
+    #[must_use]
+    pub fn must_listen(&self) -> bool {
+        match &self.state {
+            State::FarSmb(smb) => smb.has_loans(),
+            _ => false,
         }
     }
 

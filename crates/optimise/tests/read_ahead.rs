@@ -4,9 +4,10 @@
 mod model;
 mod source;
 
-use farhaul_optimise::Reason;
+use farhaul_optimise::{Reason, Settings};
 use farhaul_optimise::smb::smb2::open::OPLOCK_II;
 use model::client::Step;
+use model::hand::{FAR, Hand, NEAR, first_file};
 use model::plan::{
     BATCH, MS, OC1, Plan, SHARE_ALL, SHARE_READ, T1, Times, compare, open, read_ms,
     run_beside_a_writer, run_with_stream, whole,
@@ -190,6 +191,75 @@ fn a_client_without_oplocks_is_lent_one() {
         recalled += world.halves.unwrap()[1].stats().breaks;
     }
     assert!(recalled > 20, "{recalled}");
+}
+
+/// A file is read ahead under a borrowed oplock, and some of it is still on its way when the link is cut.
+fn cut_off() -> Hand {
+    let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), vec![1; 1_000_000]);
+    hand.open(0);
+    hand.carry_all();
+    hand.read(first_file(), 0, 65_536);
+    hand.carry_all();
+    hand.read(first_file(), 65_536, 65_536);
+    hand.carry(FAR);
+    hand.hearing(false, true);
+    hand
+}
+
+fn answered(hand: &Hand) -> usize {
+    hand.answers.len()
+}
+
+#[test]
+fn a_read_waits_while_the_link_is_down_for_a_moment() {
+    let mut hand = cut_off();
+    let before = answered(&hand);
+    hand.read(first_file(), 131_072, 65_536);
+    assert_eq!(answered(&hand), before);
+    hand.hearing(true, true);
+    assert!(answered(&hand) > before + 65_536);
+}
+
+/// Others get the file when the far half has waited long enough: whatever it had sent before, the near half gives out none
+/// of it behind a silence that was as long.
+#[test]
+fn what_was_read_ahead_is_not_given_out_after_a_long_silence() {
+    let mut hand = cut_off();
+    let before = answered(&hand);
+    hand.read(first_file(), 131_072, 65_536);
+    hand.hearing(false, false);
+    hand.other_writes(500_000, vec![2; 100]);
+    hand.pass(25_000 * MS);
+    assert_eq!(hand.cut, Some(Reason::Halves), "others wait no longer");
+    hand.read(first_file(), 196_608, 65_536);
+    // The link is back, and what was said before comes before the end of the connection does.
+    hand.hearing(true, false);
+    hand.carry(NEAR);
+    hand.read(first_file(), 262_144, 65_536);
+    hand.carry(NEAR);
+    assert_eq!(answered(&hand), before);
+}
+
+/// Nobody wanted the file: the client gets on without what was read ahead, and soon with it again.
+#[test]
+fn a_client_gets_on_after_a_long_silence() {
+    let mut hand = cut_off();
+    let before = answered(&hand);
+    hand.read(first_file(), 131_072, 65_536);
+    hand.hearing(false, false);
+    hand.hearing(true, false);
+    hand.carry_all();
+    assert!(answered(&hand) > before + 65_536);
+    hand.hearing(true, true);
+    for block in 3..8 {
+        hand.read(first_file(), block * 65_536, 65_536);
+        hand.carry_all();
+    }
+    assert!(answered(&hand) > before + 6 * 65_536);
+    let far = hand.halves[FAR].stats();
+    assert!(far.reads_made > 0 && hand.cut.is_none(), "{far:?}");
+    let reads = hand.halves[NEAR].stats().reads_answered;
+    assert!(reads > 2, "{reads}");
 }
 
 /// Samba takes a stream that was renamed under an oplock for the one that now has its old name.

@@ -236,6 +236,30 @@ fn what_others_write_is_seen() {
     overtake(&site, &old, &new);
 }
 
+/// The link is cut while a file is read under an oplock that was borrowed, with more on its way than the tunnel takes. Others
+/// get the file before the server takes it from us, and nothing is read behind that which was there before it.
+#[test]
+fn what_others_write_while_the_link_is_cut_is_seen() {
+    let mut site = Site::up(LINK, "smbcut", "");
+    let (old, new) = (content(8, 40_000_000), content(9, 40_000_000));
+    site.offer("a.bin", &old);
+    let mut reading = site.half_read("a.bin", 60 * BLOCK_BYTES);
+    site.world.lab.set_link("loss 100%").unwrap();
+    let start = Instant::now();
+    site.put("a.bin", &new);
+    let waited = start.elapsed();
+    // Samba waits 32 s and more.
+    assert!(waited < Duration::from_secs(31), "{waited:?}");
+    let before = site.fetched("a.bin").len();
+    site.world.lab.set_link("loss 0%").unwrap();
+    reading.wait().unwrap();
+    let read = site.fetched("a.bin");
+    assert!(read.get(..before) == old.get(..before), "wrong bytes");
+    let (behind, is) = (read.get(before..), new.get(before..read.len()));
+    assert!(behind == is, "{} old bytes", read.len() - before);
+    assert!(site.get("a.bin") == new, "not the new file");
+}
+
 /// The gateway next to the server is killed in the middle of a file's being read.
 pub fn kill_in_mid_file(mut site: Site, bytes: &[u8]) {
     site.offer("a.bin", bytes);

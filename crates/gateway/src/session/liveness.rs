@@ -58,6 +58,11 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 const UNANSWERED_MIN: u64 = 4;
 /// So much is lent at a look: two packets.
 const LENT_BYTES: u64 = 3000;
+/// A gateway next to a server ends a connection when it could not tell the other for 25 s that a file is others' now: after
+/// such a silence that may have happened.
+pub(super) const SILENCE_LONG: Duration = Duration::from_secs(10);
+/// Until so long behind it: what had been said, and that the connection has ended, has come by then.
+const UNSURE_AFTER: Duration = Duration::from_secs(10);
 /// After so many `keep_alive`s of silence pings are as rare as before.
 const CLOSE_PINGS: u32 = 10;
 
@@ -104,9 +109,7 @@ pub(super) async fn run(session: Arc<Session>) {
             (Step::Nudge, _) => (session.nudge)(),
             _ => {}
         }
-        session
-            .silent_ms
-            .store(ms(watch.silent.max(unanswered)), Ordering::Relaxed);
+        session.note_silence(watch.silent.max(unanswered));
         session
             .unanswered_ms
             .store(ms(unanswered), Ordering::Relaxed);
@@ -117,6 +120,20 @@ pub(super) async fn run(session: Arc<Session>) {
             // Fails only on a path that is closed: the tunnel ends then.
             let _ = path.ping();
         }
+    }
+}
+
+impl Session {
+    /// What a look has found: how long the peer has been silent.
+    fn note_silence(&self, silent: Duration) {
+        let now_ms = self.now_ns() / 1_000_000;
+        let looked_ms = self.looked_ms.swap(now_ms, Ordering::Relaxed);
+        let slept_ms = now_ms.saturating_sub(looked_ms);
+        if ms(silent).max(slept_ms) >= ms(SILENCE_LONG) {
+            let until_ms = now_ms.saturating_add(ms(UNSURE_AFTER));
+            self.unsure_until_ms.store(until_ms, Ordering::Relaxed);
+        }
+        self.silent_ms.store(ms(silent), Ordering::Relaxed);
     }
 }
 

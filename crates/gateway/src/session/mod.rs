@@ -102,6 +102,9 @@ pub struct Session {
     started: Instant,
     keep_alive: Duration,
     silent_ms: AtomicU64,
+    /// When somebody last looked, and until when the peer counts as one that was silent for long.
+    looked_ms: AtomicU64,
+    unsure_until_ms: AtomicU64,
     unanswered_ms: AtomicU64,
     unheard_ms: AtomicU64,
 }
@@ -169,6 +172,8 @@ impl Session {
             started: Instant::now(),
             keep_alive: parts.keep_alive,
             silent_ms: AtomicU64::new(0),
+            looked_ms: AtomicU64::new(0),
+            unsure_until_ms: AtomicU64::new(0),
             unanswered_ms: AtomicU64::new(0),
             unheard_ms: AtomicU64::new(0),
         });
@@ -315,6 +320,16 @@ impl Session {
     /// not may be gone, although it is too early to say so.
     pub fn is_lively(&self) -> bool {
         self.silence() < liveness::usual_silence(self.keep_alive)
+    }
+
+    /// Whether what the peer said lately has come, or it is known to be gone: it was not silent for long, and we ourselves
+    /// did not sleep, until a while ago.
+    pub fn is_sure(&self) -> bool {
+        let now_ms = self.now_ns() / 1_000_000;
+        let looked_ms = self.looked_ms.load(Ordering::Relaxed);
+        let slept = Duration::from_millis(now_ms.saturating_sub(looked_ms));
+        let until_ms = self.unsure_until_ms.load(Ordering::Relaxed);
+        slept < liveness::SILENCE_LONG && now_ms >= until_ms
     }
 
     /// Waits for the end.

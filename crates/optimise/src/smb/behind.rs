@@ -241,6 +241,7 @@ impl NearSmb {
         let its = self.behind.files.get(&part.file)?;
         let is_its = *its == (part.session, part.tree);
         let has_room = self.behind.unsettled.len() < WRITES_MAX;
-        (is_its && has_room && !self.is_stopped && self.is_heard).then_some(write)
+        let is_known = self.is_heard && self.is_sure;
+        (is_its && has_room && !self.is_stopped && is_known).then_some(write)
     }
 }

@@ -23,7 +23,8 @@ use crate::stats::Stats;
 
 /// Loans of a connection.
 const LOANS_MAX: usize = 4096;
-/// A near half that has not answered in this time is not there; a server waits 35 s (MS-SMB2 3.3.2.1), Samba 32 s.
+/// A near half that has not answered in this time is not there; a server waits 35 s (MS-SMB2 3.3.2.1), Samba 32 s. One
+/// that hears nothing trusts nothing long before.
 const FENCE_NS: u64 = 25_000_000_000;
 
 /// One oplock.

@@ -34,6 +34,8 @@ pub struct NearSmb {
     waiting: VecDeque<Bytes>,
     /// The far half could be heard a moment ago: what it has not broken is whole.
     pub(super) is_heard: bool,
+    /// And it has not been silent for so long that somebody may have been given a file that is still to be dropped here.
+    pub(super) is_sure: bool,
     /// Messages that may have changed something.
     pub(super) changes: u32,
     server: Boundary,
@@ -57,6 +59,7 @@ impl NearSmb {
             runs: BTreeMap::new(),
             waiting: VecDeque::new(),
             is_heard: true,
+            is_sure: true,
             changes: 0,
             server: Boundary::default(),
             answers: VecDeque::new(),
@@ -182,8 +185,16 @@ impl NearSmb {
         Ok(())
     }
 
-    /// Whether the other half can be heard at present.
-    pub(crate) fn handle_hearing(&mut self, is_heard: bool, out: &mut Outbox, stats: &mut Stats) {
+    /// Whether the other half can be heard at present, and what it said before counts.
+    pub(crate) fn handle_hearing(
+        &mut self,
+        (is_heard, is_sure): (bool, bool),
+        out: &mut Outbox,
+        stats: &mut Stats,
+    ) {
+        if std::mem::replace(&mut self.is_sure, is_sure) && !is_sure {
+            self.distrust(out);
+        }
         let is_back = is_heard && !std::mem::replace(&mut self.is_heard, is_heard);
         if is_back {
             self.look_again(out, stats);
@@ -212,9 +223,20 @@ impl NearSmb {
         Ok(())
     }
 
+    /// The server may have given the files to others, and the far half could not say so: it waits 25 s at most.
+    fn distrust(&mut self, out: &mut Outbox) {
+        for run in std::mem::take(&mut self.runs).into_keys() {
+            out.message(Message::Refused { run }.encode());
+        }
+        for file in self.offered.distrust() {
+            out.message(Message::Released { file }.encode());
+        }
+        self.pass_waiting(out);
+    }
+
     fn handle_ahead(&mut self, ahead: Ahead, out: &mut Outbox) {
         // A change passed that the far half had not seen when it decided to read.
-        if ahead.changes == self.changes {
+        if ahead.changes == self.changes && self.is_sure {
             self.runs.insert(ahead.run, Kept::new(ahead));
         } else {
             out.message(Message::Refused { run: ahead.run }.encode());

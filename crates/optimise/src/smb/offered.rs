@@ -61,6 +61,15 @@ impl Offered {
         self.files.remove(&file);
     }
 
+    /// Nobody knows whether they are still as they were: those that are not the client's yet are released.
+    pub fn distrust(&mut self) -> Vec<FileId> {
+        let untaken = self.files.iter().filter(|(_, offer)| !offer.is_taken);
+        let released = untaken.map(|(file, _)| *file).collect();
+        self.files.retain(|_, offer| offer.is_taken);
+        self.files.values_mut().for_each(|offer| offer.told.clear());
+        released
+    }
+
     /// The server has ended.
     pub fn forget_all(&mut self) {
         self.files.clear();
@@ -117,7 +126,7 @@ impl NearSmb {
         if changes != self.changes {
             return Ok(());
         }
-        if self.offered.files.len() >= OFFERS_MAX {
+        if self.offered.files.len() >= OFFERS_MAX || !self.is_sure {
             out.message(Message::Released { file }.encode());
             return Ok(());
         }
@@ -140,7 +149,7 @@ impl NearSmb {
         out: &mut Outbox,
         stats: &mut Stats,
     ) -> bool {
-        if self.offered.files.is_empty() || !self.is_heard {
+        if self.offered.files.is_empty() || !self.is_heard || !self.is_sure {
             return false;
         }
         let Some((header, message)) = plain(packet) else {

@@ -65,6 +65,14 @@ impl Far {
         }
     }
 
+    /// Whether oplocks are held in the client's place.
+    pub(crate) fn has_loans(&self) -> bool {
+        match &self.session {
+            Session::Modern(far) => !far.lent.is_empty(),
+            Session::Cifs(far) => !far.lent.is_empty(),
+        }
+    }
+
     /// What the client asked and waits for the server.
     pub(crate) fn held_bytes(&self) -> usize {
         match &self.session {

@@ -150,6 +150,12 @@ impl Hand {
         self.drain(FAR);
     }
 
+    /// What the near half is told of the link.
+    pub fn hearing(&mut self, is_heard: bool, is_sure: bool) {
+        self.halves[NEAR].handle_hearing(is_heard, is_sure);
+        self.drain(NEAR);
+    }
+
     fn ask(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) {
         let is_greeting = [Command::Negotiate, Command::SessionSetup].contains(&command);
         let session = if is_greeting { 0 } else { SESSION };

@@ -52,7 +52,7 @@ pub struct FarCifs {
     pub(super) writing: Writing,
     /// Writes of the client's; the near half counts them, too.
     writes: u64,
-    pub(super) lent: Lent,
+    pub(in crate::smb) lent: Lent,
     /// Multiplex ids of oplocks given back.
     pub(super) silent: VecDeque<u16>,
     /// Shares that are folders.
