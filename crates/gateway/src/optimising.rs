@@ -423,12 +423,14 @@ impl<'a> Optimising<'a> {
     }
 }
 
-/// Rate towards the peer in bytes per second, and round trip in nanoseconds.
+/// What a flow may have of the rate towards the peer, in bytes per second, and the round trip in nanoseconds.
 fn link(session: &Session) -> (u64, u64) {
     let rate_bytes_s = match session.rate_bytes_s() {
         0 => RATE_BYTES_S_ASSUMED,
         known => known,
     };
+    // One at least.
+    let rate_bytes_s = (rate_bytes_s as f64 / session.sharers()) as u64;
     let rtt_ns = u64::try_from(session.rtt().as_nanos()).unwrap_or(u64::MAX);
     (rate_bytes_s, rtt_ns)
 }

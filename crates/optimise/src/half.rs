@@ -155,7 +155,7 @@ impl Half {
     pub fn handle_link(&mut self, rate_bytes_s: u64, rtt_ns: u64) {
         let settings = Settings::of_link(rate_bytes_s, rtt_ns);
         match &mut self.state {
-            State::FarSmb(smb) => smb.handle_link(settings.bdp_bytes),
+            State::FarSmb(smb) => smb.handle_link(&settings),
             State::NearSmb(smb) => smb.handle_link(&settings),
             _ => (),
         }

@@ -5,10 +5,10 @@ const MS: u64 = 1_000_000;
 
 /// At most so many bytes of writes are answered early.
 const BEHIND_BYTES_MAX: u128 = 16 << 20;
-/// And no more than the link carries in this time: somebody may wait for the file to be let go.
-const BEHIND_S_MAX: u128 = 3;
-/// But at least.
-const BEHIND_BYTES_MIN: u128 = 256 << 10;
+/// Nothing is done ahead of others beyond what the link carries in this time: somebody may wait for the file to be let go.
+const QUEUE_S_MAX: u128 = 3;
+/// But a block of a client's at least is answered early.
+const BEHIND_BYTES_MIN: u128 = 64 << 10;
 
 /// One per flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Settings {
     pub bdp_bytes: u64,
     /// The most that is read ahead of a connection's client, all its files together.
     pub ahead_bytes_max: u64,
+    /// What the link carries of the connection while somebody waits for a file.
+    pub queue_bytes_max: u64,
     /// The most of a connection's writes that are answered before the server has.
     pub behind_bytes_max: u64,
     /// How long the first bytes are waited for when some have come.
@@ -28,7 +30,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// For a link of this rate and round trip.
+    /// For a link of this rate, or a share of one, and round trip.
     #[must_use]
     pub fn of_link(rate_bytes_s: u64, rtt_ns: u64) -> Self {
         let bdp_bytes = u128::from(rate_bytes_s) * u128::from(rtt_ns) / 1_000_000_000;
@@ -37,6 +39,7 @@ impl Settings {
             rtt_ns_min: 2 * MS,
             bdp_bytes: u64::try_from(bdp_bytes).unwrap_or(u64::MAX),
             ahead_bytes_max: 16 << 20,
+            queue_bytes_max: u64::try_from(queue_bytes(rate_bytes_s)).unwrap_or(u64::MAX),
             behind_bytes_max: behind_bytes(rate_bytes_s, rtt_ns),
             detect_ns_max: 200 * MS,
         }
@@ -53,7 +56,26 @@ impl Settings {
 fn behind_bytes(rate_bytes_s: u64, rtt_ns: u64) -> u64 {
     let bdp_bytes = u128::from(rate_bytes_s) * u128::from(rtt_ns) / 1_000_000_000;
     let wanted_bytes = 2 * bdp_bytes + (1 << 20);
-    let most_bytes = (u128::from(rate_bytes_s) * BEHIND_S_MAX).min(BEHIND_BYTES_MAX);
+    let most_bytes = queue_bytes(rate_bytes_s).min(BEHIND_BYTES_MAX);
     // At most 16 MiB.
     wanted_bytes.min(most_bytes).max(BEHIND_BYTES_MIN) as u64
+}
+
+fn queue_bytes(rate_bytes_s: u64) -> u128 {
+    u128::from(rate_bytes_s) * QUEUE_S_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 24 who write over a T1: what lies before the last of each is written within seconds.
+    #[test]
+    fn many_who_share_a_link_are_answered_little_early() {
+        let rate = 193_000;
+        for flows in [1, 3, 8, 24] {
+            let share = Settings::of_link(rate / flows, 500_000_000);
+            assert!(share.behind_bytes_max * flows < rate * 9, "{flows}");
+        }
+    }
 }

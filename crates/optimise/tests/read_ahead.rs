@@ -195,7 +195,7 @@ fn a_client_without_oplocks_is_lent_one() {
 
 /// A file is read ahead under a borrowed oplock, and some of it is still on its way when the link is cut.
 fn cut_off() -> Hand {
-    let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), vec![1; 1_000_000]);
+    let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), vec![1; 4_000_000]);
     hand.open(0);
     hand.carry_all();
     hand.read(first_file(), 0, 65_536);

@@ -2,7 +2,7 @@
 //! when it is gone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
 use farhaul_tunnel::{
@@ -11,6 +11,8 @@ use farhaul_tunnel::{
 use tokio::sync::{Notify, watch};
 
 use super::Session;
+use super::sharing::Sent;
+use crate::lock::lock;
 
 /// What the far side answered to an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +118,7 @@ pub struct FlowHandle {
     flow: FlowId,
     carried: Carried,
     state: Arc<FlowState>,
+    sent: Mutex<Sent>,
     finished: AtomicBool,
     ended: AtomicBool,
 }
@@ -132,6 +135,7 @@ impl FlowHandle {
             flow,
             carried,
             state,
+            sent: Mutex::default(),
             finished: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
@@ -187,6 +191,7 @@ impl FlowHandle {
         while !data.is_empty() {
             let room = self.room().await?;
             let part = data.split_to(room.min(data.len()));
+            self.session.note_sent(&mut lock(&self.sent), part.len());
             match self.session.drive(|mux, _| mux.write(self.flow, part)) {
                 Ok(()) => {}
                 Err(FlowError::Gone) => return Err(self.code()),

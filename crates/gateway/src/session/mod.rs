@@ -17,6 +17,7 @@ mod liveness;
 mod proof;
 mod pump;
 mod repeat;
+mod sharing;
 mod shelter;
 mod unblock;
 
@@ -99,6 +100,7 @@ pub struct Session {
     channels: AtomicUsize,
     /// What the path is thought to carry; 0 while not known.
     rate_bytes_s: AtomicU64,
+    sharing: Mutex<sharing::Sharing>,
     started: Instant,
     keep_alive: Duration,
     silent_ms: AtomicU64,
@@ -169,6 +171,7 @@ impl Session {
             has_optimisers: AtomicBool::new(false),
             channels: AtomicUsize::new(0),
             rate_bytes_s: AtomicU64::new(0),
+            sharing: Mutex::default(),
             started: Instant::now(),
             keep_alive: parts.keep_alive,
             silent_ms: AtomicU64::new(0),
@@ -253,6 +256,16 @@ impl Session {
     /// What the path is thought to carry, bytes per second; 0 while not known.
     pub fn rate_bytes_s(&self) -> u64 {
         self.rate_bytes_s.load(Ordering::Relaxed)
+    }
+
+    /// Among how many flows that is shared.
+    pub fn sharers(&self) -> f64 {
+        lock(&self.sharing).flows(self.started.elapsed().as_secs())
+    }
+
+    fn note_sent(&self, sent: &mut sharing::Sent, bytes: usize) {
+        let second = self.started.elapsed().as_secs();
+        lock(&self.sharing).note(second, sent, bytes);
     }
 
     /// Waits for the peer's hello.

@@ -87,9 +87,9 @@ impl FarSmb {
         self.now_ns = now_ns;
     }
 
-    /// The link turned out to hold so much in one round trip.
-    pub(crate) fn handle_link(&mut self, bdp_bytes: u64) {
-        self.reading.window.handle_link(bdp_bytes);
+    /// The link turned out to be another.
+    pub(crate) fn handle_link(&mut self, settings: &Settings) {
+        self.reading.window.handle_link(settings);
     }
 
     /// When the near half should have answered, or something was held for too long.

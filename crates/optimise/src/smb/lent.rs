@@ -211,7 +211,7 @@ impl FarSmb {
         let asks = create.oplock != OPLOCK_NONE;
         let is_wanted = is_wanted(asks, create.access, create.share, create.options);
         let has_room = self.lent.has_room() && self.reading.files.has_room();
-        let has_room = has_room && self.credits.available() > 0;
+        let has_room = has_room && self.credits.available() > 0 && self.reading.window.is_quick();
         let is_wanted = is_wanted && !is_of_stream(&create.name, true);
         is_plain && is_disk && is_wanted && has_room && !self.reading.is_quiet
     }

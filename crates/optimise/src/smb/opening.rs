@@ -311,6 +311,7 @@ impl FarSmb {
             && opening.ahead_bytes() < bytes_max
             && self.credits.available() >= credits
             && self.lent.has_room()
+            && self.reading.window.is_quick()
             && !self.reading.is_quiet
             && !self.is_holding()
             && !self.pending.has_changes()

@@ -41,11 +41,11 @@ impl Far {
         }
     }
 
-    /// The link turned out to hold so much in one round trip.
-    pub(crate) fn handle_link(&mut self, bdp_bytes: u64) {
+    /// The link turned out to be another.
+    pub(crate) fn handle_link(&mut self, settings: &Settings) {
         match &mut self.session {
-            Session::Modern(far) => far.handle_link(bdp_bytes),
-            Session::Cifs(far) => far.handle_link(bdp_bytes),
+            Session::Modern(far) => far.handle_link(settings),
+            Session::Cifs(far) => far.handle_link(settings),
         }
     }
 

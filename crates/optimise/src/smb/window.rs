@@ -6,6 +6,8 @@ use crate::settings::Settings;
 const CHUNK_BYTES_MAX: u64 = 64 << 10;
 /// And at least.
 const CHUNK_BYTES_MIN: u64 = 16 << 10;
+/// With less that the link carries in 3 s, two blocks of 60 KB take longer than a server waits for an oplock.
+const QUICK_BYTES_MIN: u64 = 24_000;
 /// Reads in a row that are asked for before reading ahead, after it was in vain often.
 const PATIENCE_MAX: u32 = 8;
 
@@ -18,6 +20,7 @@ pub struct Window {
     bytes: u64,
     used_bytes: u64,
     patience: u32,
+    is_quick: bool,
 }
 
 impl Window {
@@ -25,7 +28,7 @@ impl Window {
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         let chunk_bytes = chunk_bytes(settings.bdp_bytes);
-        let limit_bytes = settings.ahead_bytes_max.max(chunk_bytes);
+        let limit_bytes = limit_bytes(settings, chunk_bytes);
         Self {
             bdp_bytes: settings.bdp_bytes,
             limit_bytes,
@@ -33,17 +36,20 @@ impl Window {
             bytes: settings.bdp_bytes.clamp(chunk_bytes, limit_bytes),
             used_bytes: 0,
             patience: 1,
+            is_quick: is_quick(settings),
         }
     }
 
-    /// The link turned out to hold so much in one round trip.
-    pub fn handle_link(&mut self, bdp_bytes: u64) {
-        self.bdp_bytes = bdp_bytes;
-        self.chunk_bytes = chunk_bytes(bdp_bytes).min(self.limit_bytes);
+    /// The link turned out to be another, or to be shared with others.
+    pub fn handle_link(&mut self, settings: &Settings) {
+        self.bdp_bytes = settings.bdp_bytes;
+        self.chunk_bytes = chunk_bytes(settings.bdp_bytes);
+        self.limit_bytes = limit_bytes(settings, self.chunk_bytes);
+        self.is_quick = is_quick(settings);
         if self.patience == 1 {
             self.bytes = self
                 .bytes
-                .max(bdp_bytes)
+                .max(settings.bdp_bytes)
                 .clamp(self.chunk_bytes, self.limit_bytes);
         }
     }
@@ -59,6 +65,13 @@ impl Window {
         self.bytes
             .saturating_add(current_bytes)
             .min(self.cap(read_bytes))
+    }
+
+    /// Whether a file that others want could be let go in time: the near half hears of that behind a block of the client's
+    /// or two.
+    #[must_use]
+    pub fn is_quick(&self) -> bool {
+        self.is_quick
     }
 
     /// What one read fetches.
@@ -109,6 +122,18 @@ impl Window {
     }
 }
 
+/// More would lie too long before what somebody waits for.
+fn limit_bytes(settings: &Settings, chunk_bytes: u64) -> u64 {
+    settings
+        .ahead_bytes_max
+        .min(settings.queue_bytes_max)
+        .max(chunk_bytes)
+}
+
+fn is_quick(settings: &Settings) -> bool {
+    settings.queue_bytes_max >= QUICK_BYTES_MIN
+}
+
 /// A quarter of what the link holds: small enough to begin to flow early.
 fn chunk_bytes(bdp_bytes: u64) -> u64 {
     let quarter = (bdp_bytes / 4).min(CHUNK_BYTES_MAX);
@@ -139,6 +164,21 @@ mod tests {
         }
         assert_eq!(window.bytes(65_536), full);
         assert_eq!(window.patience(), 1);
+    }
+
+    /// All of them together, with large blocks, too: whoever wants a file waits until the word of that has come through.
+    #[test]
+    fn many_who_share_a_link_read_little_ahead() {
+        let rate = 193_000;
+        for flows in [1, 8, 24, 100] {
+            let mut window = Window::new(&Settings::of_link(rate, 500_000_000));
+            window.handle_used(10_000_000);
+            window.handle_link(&Settings::of_link(rate / flows, 500_000_000));
+            for read_bytes in [61_440, 8 << 20] {
+                assert!(window.bytes(read_bytes) * flows <= rate * 9, "{flows}");
+            }
+            assert_eq!(window.is_quick(), flows < 100);
+        }
     }
 
     #[test]

@@ -102,8 +102,8 @@ impl FarCifs {
         self.lent.due_ns()
     }
 
-    pub(crate) fn handle_link(&mut self, bdp_bytes: u64) {
-        self.reading.window.handle_link(bdp_bytes);
+    pub(crate) fn handle_link(&mut self, settings: &Settings) {
+        self.reading.window.handle_link(settings);
     }
 
     /// What the client asked and waits for the server.

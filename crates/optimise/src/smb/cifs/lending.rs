@@ -28,7 +28,10 @@ impl FarCifs {
         let is_wanted = is_wanted(asks, create.access, create.share, create.options);
         let is_wanted = is_wanted && !is_of_stream(&create.name, header.is_wide());
         let has_room = self.lent.has_room() && self.reading.files.has_room();
-        let may = self.agreed.can_read_ahead() && has_room && !self.reading.is_quiet;
+        let may = self.agreed.can_read_ahead()
+            && has_room
+            && self.reading.window.is_quick()
+            && !self.reading.is_quiet;
         (is_wanted && may).then_some(create.flags | ASKS_OPLOCK)
     }
 
