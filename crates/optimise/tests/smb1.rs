@@ -397,6 +397,40 @@ fn a_full_disk_is_told_no_later_than_at_close() {
     assert!(late > 12, "{late}");
 }
 
+#[test]
+fn what_failed_is_told_to_who_flushes_all_files() {
+    let mut steps = upload(&noise(7, 100_000), BLOCK, 1, BATCH);
+    steps.insert(2, Step::FlushAll);
+    let mut plan = writing(steps, (OC1, 100 * MS));
+    plan.terms.file_bytes_max = 0;
+    let mut world = plan.world(false);
+    world.run();
+    let told = [Command::Flush, Command::Close].map(|command| (command, DISK_FULL));
+    assert!(world.client.errors.ends_with(&told));
+}
+
+/// Locks are a process's: another one of the client's may not read what is read ahead for the first.
+#[test]
+fn nothing_is_read_ahead_of_who_locks() {
+    for locks in [false, true] {
+        let mut steps = whole(BLOCK, 1);
+        steps.splice(1..1, locks.then_some(Step::Lock));
+        let world = reading(steps, 1_000_000, (OC1, 60 * MS)).run();
+        assert_eq!(reads_made(&world) > 0, !locks);
+    }
+}
+
+/// Both halves count writes, also those that are none.
+#[test]
+fn a_write_that_is_cut_short_is_counted() {
+    let bytes = noise(8, 500_000);
+    let mut steps = vec![open(SHARE_ALL, BATCH), Step::Close, Step::Stutter];
+    steps.extend(upload(&bytes, BLOCK, 1, BATCH));
+    let world = writing(steps, (OC1, 60 * MS)).run();
+    assert_eq!(world.cut, None);
+    assert!(writes_answered(&world) > 0 && content(&world) == bytes);
+}
+
 /// Each must wait for the one before, so that they come faster than they go.
 #[test]
 fn many_tiny_writes_to_one_place_are_done() {

@@ -122,6 +122,24 @@ fn a_full_disk_is_told_no_later_than_at_close() {
     assert!(late > 12, "{late}");
 }
 
+/// The share is left with the file open: that is the last that can tell.
+#[test]
+fn what_failed_is_told_at_the_latest_when_the_share_is_left() {
+    for is_cifs in [false, true] {
+        let mut steps = upload(&noise(6, 300_000), BLOCK, 1, BATCH);
+        steps.pop();
+        steps.push(Step::Leave);
+        let mut plan = writing(steps, (OC1, 100 * MS));
+        plan.terms.file_bytes_max = 250_000;
+        let plan = if is_cifs { plan.in_cifs() } else { plan };
+        let mut world = plan.world(false);
+        world.run();
+        assert_eq!(world.cut, None);
+        let told = world.client.errors.last();
+        assert_eq!(told, Some(&(Command::TreeDisconnect, DISK_FULL)));
+    }
+}
+
 /// Somebody else wants the file in the middle: what the client believes written is there when it is let go.
 #[test]
 fn what_was_answered_is_there_when_others_get_the_file() {

@@ -1,16 +1,19 @@
 //! What the server's answers and the client's acknowledgments tell of what is open. The other part of `far`.
 
-use bytes::Bytes;
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
 
 use super::far::FarSmb;
 use super::files::{Files, OpenFile, Protection};
+use super::netbios::{PREFIX_BYTES, prefix_of};
 use super::pending::{Lends, Purpose};
 use super::smb2::breaks::Break;
 use super::smb2::connect::{NegotiateResponse, SessionSetupResponse, TreeConnectResponse};
 use super::smb2::header::{Command, Header, MESSAGE_ID_NONE, messages};
 use super::smb2::open::{ATTRIBUTE_DIRECTORY, CreateRequest, CreateResponse};
 use super::smb2::query::{QueryResponse, entries};
-use super::smb2::transfer::{STATUS_OK, STATUS_PENDING};
+use super::smb2::transfer::{ERROR_MESSAGE_BYTES, STATUS_OK, STATUS_PENDING, set_error};
 use crate::output::Outbox;
 use crate::reason::Reason;
 use crate::stats::Stats;
@@ -72,7 +75,11 @@ impl FarSmb {
         let tree = header.tree().or(request.tree);
         let is_close = command == Command::Close;
         let file = file.filter(|_| is_close || meets_failures(command));
-        let failure = file.and_then(|file| self.writing.failure_of(file, is_close));
+        let failure = match command {
+            Command::TreeDisconnect => self.failure_of_all(header.session, tree),
+            Command::Logoff => self.failure_of_all(header.session, None),
+            _ => file.and_then(|file| self.writing.failure_of(file, is_close)),
+        };
         answered.fails = failure.filter(|_| header.status == STATUS_OK);
         answered.is_lent =
             matches!(purpose, Purpose::Create(_, Lends::Exclusive)) && header.status == STATUS_OK;
@@ -140,6 +147,15 @@ impl FarSmb {
         Ok(())
     }
 
+    /// What closes all files of a session, or of one of its shares, is the last that can tell of their errors.
+    fn failure_of_all(&self, session: u64, tree: Option<u32>) -> Option<u32> {
+        let files = &self.reading.files;
+        self.writing.failure_among(|id| {
+            let place = files.place_of(id);
+            place.is_some_and(|of| of.0 == session && tree.is_none_or(|tree| tree == of.1))
+        })
+    }
+
     /// A session, or one of its shares, is gone with its files.
     fn handle_gone(
         &mut self,
@@ -150,6 +166,11 @@ impl FarSmb {
     ) {
         let is_gone =
             |of: (u64, u32)| of.0 == session && tree.is_none_or(|tree| tree == of.1);
+        let files = self.reading.files.iter();
+        let gone = files.filter(|(_, file)| is_gone((file.session, file.tree)));
+        for (id, _) in gone {
+            self.writing.forget(*id);
+        }
         self.lent.handle_gone(is_gone);
         self.opening.folders.handle_gone(is_gone);
         self.reading
@@ -169,6 +190,7 @@ impl FarSmb {
             return;
         };
         let file = response.file;
+        self.writing.forget(file);
         let is_protected = match lends {
             Lends::Exclusive => self
                 .lent
@@ -254,4 +276,19 @@ impl FarSmb {
 fn meets_failures(command: Command) -> bool {
     use Command::{Flush, Lock, Read, SetInfo, Write};
     matches!(command, Read | Write | Flush | Lock | SetInfo)
+}
+
+/// Makes an answer that lies in a packet an error. The last may be shorter than errors are.
+pub(super) fn fail(packet: &mut BytesMut, place: Range<usize>, status: u32) {
+    let end = place.end.max(place.start + ERROR_MESSAGE_BYTES);
+    let is_last = place.end == packet.len();
+    if is_last && end > packet.len() {
+        packet.resize(end, 0);
+        let prefix = prefix_of(end - PREFIX_BYTES);
+        packet.iter_mut().zip(prefix).for_each(|(old, new)| *old = new);
+    }
+    let end = if is_last { end } else { place.end };
+    if let Some(answer) = packet.get_mut(place.start..end) {
+        set_error(answer, status);
+    }
 }

@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
+use super::answers::fail;
 use super::asked::AskedRead;
-use super::cifs::is_cifs;
+use super::cifs::{is_cifs, is_write};
 use super::connection::Connection;
 use super::credits::{Asked, Credits};
 use super::effect::{Effect, effects, file_of};
@@ -29,7 +30,7 @@ use super::smb2::header::{
 use super::smb2::open::{
     FileId, OPLOCK_EXCLUSIVE, OPLOCK_NONE, set_oplock_asked, set_oplock_granted,
 };
-use super::smb2::transfer::{ReadRequest, set_error};
+use super::smb2::transfer::ReadRequest;
 use super::writing::Writing;
 use crate::output::Outbox;
 use crate::reason::Reason;
@@ -325,9 +326,14 @@ impl FarSmb {
             return Err(reason);
         }
         if is_cifs(&message) {
+            // Both halves count writes from the first that there can be.
+            let is_early = is_write(&message);
             self.cifs.0.get_or_insert(message);
             out.local(packet);
-            return self.handle_smb1_request();
+            return match is_early {
+                true => Err(Reason::SmbMalformed),
+                false => self.handle_smb1_request(),
+            };
         }
         let is_known = messages(&message).is_ok();
         if self.is_shut(&packet, out, stats) || self.is_opened(&packet, out) {
@@ -515,10 +521,8 @@ impl FarSmb {
             if answered.is_lent {
                 set_oplock_granted(&mut edited, at, OPLOCK_NONE);
             }
-            if let (Some(status), Some(answer)) =
-                (answered.fails, edited.get_mut(at..PREFIX_BYTES + end))
-            {
-                set_error(answer, status);
+            if let Some(status) = answered.fails {
+                fail(&mut edited, at..PREFIX_BYTES + end, status);
             }
             is_ours |= answered.is_ours;
             result = result.and(followed);

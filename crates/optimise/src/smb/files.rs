@@ -185,6 +185,18 @@ impl Files {
         has_room
     }
 
+    /// Session and share of one.
+    #[must_use]
+    pub fn place_of(&self, id: FileId) -> Option<(u64, u32)> {
+        let file = self.files.get(&id)?;
+        Some((file.session, file.tree))
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&FileId, &OpenFile)> {
+        self.files.iter()
+    }
+
     /// A file was closed.
     pub fn remove(&mut self, id: FileId) -> Option<OpenFile> {
         self.files.remove(&id)

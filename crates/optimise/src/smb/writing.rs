@@ -101,6 +101,20 @@ impl Writing {
         }
     }
 
+    /// The error that what is about several of them must end with.
+    pub fn failure_among(&self, is_meant: impl Fn(FileId) -> bool) -> Option<u32> {
+        let mut failed = self.failed.iter();
+        failed
+            .find(|(file, _)| is_meant(**file))
+            .map(|(_, status)| *status)
+    }
+
+    /// It is open no more, or its name is another's now.
+    pub fn forget(&mut self, file: FileId) {
+        self.files.remove(&file);
+        self.failed.remove(&file);
+    }
+
     /// The near half may answer this file's writes.
     pub fn allow(&mut self, file: FileId, session: u64, tree: u32, out: &mut Outbox) {
         self.files.insert(file);

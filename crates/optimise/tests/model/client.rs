@@ -2,6 +2,7 @@
 
 mod cifs;
 mod folder;
+mod odd;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,7 +21,7 @@ use farhaul_optimise::smb::smb2::open::{
 };
 use farhaul_optimise::smb::smb2::query::STATUS_NO_MORE_FILES;
 use farhaul_optimise::smb::smb2::transfer::{
-    ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, STATUS_PENDING, WriteRequest,
+    ErrorResponse, ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, STATUS_PENDING, WriteRequest,
 };
 
 use super::server::{SESSION, STATUS_FILE_LOCK_CONFLICT, Server, TREE};
@@ -58,6 +59,13 @@ pub enum Step {
     Glance {
         name: String,
     },
+    /// Of SMB1: locks some bytes behind every file's end, and writes back all files.
+    Lock,
+    FlushAll,
+    /// Of SMB1: a write that is cut short, which nobody answers.
+    Stutter,
+    /// Leaves the share.
+    Leave,
     /// All names of the open folder.
     List,
     /// What the server says of the open file.
@@ -364,10 +372,9 @@ impl Client {
                     None => self.send(Command::Close, None, |message| close.emit(message)),
                 }
             }
-            Step::Glance { name } => self.glance(name),
-            Step::List => self.list(),
             Step::Ask => self.ask(server),
             Step::Pause { ns } => self.wakes_ns = now_ns + ns,
+            odd => self.odd_step(odd),
         }
     }
 
@@ -573,7 +580,12 @@ impl Client {
             Command::QueryDirectory if header.status == STATUS_OK => self.list(),
             Command::QueryDirectory => assert_eq!(header.status, STATUS_NO_MORE_FILES),
             Command::QueryInfo => self.told(message, &sent, server),
-            command => self.done(now_ns, command, header.status, sent, server),
+            command => {
+                if header.status != STATUS_OK {
+                    ErrorResponse::parse(message).expect("a whole error");
+                }
+                self.done(now_ns, command, header.status, sent, server);
+            }
         }
     }
 

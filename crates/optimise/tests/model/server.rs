@@ -337,6 +337,10 @@ impl Server {
             Command::QueryInfo => {
                 status = self.tell_info(&QueryInfoRequest::parse(message).unwrap(), &mut body);
             }
+            Command::TreeDisconnect => {
+                self.opens.clear();
+                emit_empty(&mut body);
+            }
             Command::Echo | Command::Flush => emit_empty(&mut body),
             other => panic!("{other:?} is not modelled"),
         }

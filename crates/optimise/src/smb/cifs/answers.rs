@@ -6,7 +6,8 @@ use super::super::files::{OpenFile, Protection};
 use super::super::netbios::{self, PREFIX_BYTES};
 use super::super::reading::OwnRead;
 use super::super::smb1::header::{
-    Header, LOCKING_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, blocks, first_block,
+    FLUSH, Header, LOCKING_ANDX, LOGOFF_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX,
+    TREE_DISCONNECT, blocks, first_block,
 };
 use super::super::smb1::open::{
     LEFT_II, LockingRequest, NtCreateResponse, OPLOCK_BATCH, OPLOCK_EXCLUSIVE, OPLOCK_II,
@@ -24,6 +25,8 @@ use crate::stats::Stats;
 
 /// What a share that is a folder says of itself (MS-CIFS 2.2.4.55.2).
 const SERVICE_DISK: &[u8] = b"A:";
+/// FID of FLUSH for all files.
+const FILES_ALL: u16 = 0xffff;
 /// ResourceType of a file on a disk.
 const RESOURCE_DISK: u16 = 0;
 
@@ -77,10 +80,8 @@ impl FarCifs {
             }
             return;
         };
+        let failure = self.failure_of(&request, header);
         self.conclude(&request, header, &message, out, stats);
-        let failure = request
-            .file
-            .and_then(|file| self.writing.failure_of(file, request.is_close));
         // Of one that passes in pieces more follows.
         let fails = header.status == STATUS_OK && !self.has_server_rest();
         match failure.filter(|_| fails) {
@@ -91,6 +92,43 @@ impl FarCifs {
                 out.peer(edited.freeze());
             }
             None => out.peer(packet),
+        }
+    }
+
+    /// The error that an answer must be because of writes that the client believes done.
+    fn failure_of(&mut self, request: &Request, header: &Header) -> Option<u32> {
+        let openers = &self.openers;
+        let among = |is_meant: &dyn Fn(&Header) -> bool| {
+            let is_meant = |file| openers.get(&file).is_some_and(is_meant);
+            self.writing.failure_among(is_meant)
+        };
+        match header.command {
+            // Of all that the process has open (MS-CIFS 2.2.4.6).
+            FLUSH if request.file == Some(file_id(FILES_ALL)) => {
+                among(&|opener| opener.has_process_of(header))
+            }
+            // What closes files is the last that can tell.
+            TREE_DISCONNECT => among(&|opener| opener.tree == header.tree),
+            LOGOFF_ANDX => among(&|opener| opener.user == header.user),
+            _ => {
+                let file = request.file?;
+                self.writing.failure_of(file, request.is_close)
+            }
+        }
+    }
+
+    /// Files of a share or a session that is left.
+    fn leave(&mut self, header: &Header, out: &mut Outbox, stats: &mut Stats) {
+        let is_left = |opener: &Header| match header.command {
+            TREE_DISCONNECT => opener.tree == header.tree,
+            _ => opener.user == header.user,
+        };
+        let openers = self.openers.iter();
+        let left: Vec<_> = openers.filter(|(_, opener)| is_left(opener)).collect();
+        let left: Vec<_> = left.into_iter().map(|(file, _)| *file).collect();
+        for file in left {
+            self.reading.end_runs(|id, _| id == file, out, stats);
+            self.forget(file);
         }
     }
 
@@ -134,6 +172,9 @@ impl FarCifs {
         if let Purpose::Close(id) = request.purpose {
             self.lent.handle_closed(id);
             self.openers.remove(&id);
+        }
+        if [TREE_DISCONNECT, LOGOFF_ANDX].contains(&header.command) {
+            self.leave(header, out, stats);
         }
         let Ok(block) = first_block(message) else {
             return;

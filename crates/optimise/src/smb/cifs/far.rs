@@ -18,7 +18,7 @@ use super::super::reading::Reading;
 use super::super::smb1::connect::SessionSetupRequest;
 use super::super::smb1::header::{
     CLOSE, FLUSH, Header, LOCKING_ANDX, NT_CANCEL, NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX,
-    TREE_CONNECT_ANDX, TREE_DISCONNECT, WRITE_ANDX, blocks, first_block, lone_block,
+    TREE_CONNECT_ANDX, TREE_DISCONNECT, blocks, first_block, lone_block,
 };
 use super::super::smb1::open::{
     CloseRequest, FlushRequest, LockingRequest, NtCreateRequest, set_create_flags,
@@ -28,9 +28,9 @@ use super::super::smb2::open::{FileId, SHARE_WRITE};
 use super::super::writing::{Writing, may_be_late};
 use super::agreed::Agreed;
 use super::asked::lone_write;
-use super::effect::effects;
+use super::effect::{effects, has_locks};
 use super::multiplex::{Multiplex, Purpose, Request};
-use super::{file_id, part_of};
+use super::{file_id, is_write, part_of};
 use crate::output::Outbox;
 use crate::reason::Reason;
 use crate::settings::Settings;
@@ -301,7 +301,13 @@ impl FarCifs {
         let message = packet.slice(PREFIX_BYTES..);
         for effect in effects(&message) {
             self.guarded().handle_effect(effect, out, stats);
+            if has_locks(&message) {
+                self.leave_alone(effect);
+            }
         }
+        // As the near half does, whatever else it is.
+        let nth = self.writes;
+        self.writes += u64::from(is_write(&message));
         let Ok(header) = Header::parse(&message) else {
             out.local(packet);
             return self.bear(Reason::SmbMalformed);
@@ -323,7 +329,7 @@ impl FarCifs {
             };
         }
         self.handle_released(&message, out, stats);
-        if self.is_behind(&header) {
+        if is_write(&message) && self.writing.take_announced(nth).is_some() {
             return self.write_behind(&packet, out);
         }
         let read = AskedRead::of(&packet);
@@ -356,12 +362,13 @@ impl FarCifs {
         }
     }
 
-    /// Whether the near half answers this one.
-    fn is_behind(&mut self, header: &Header) -> bool {
-        let is_write = header.command == WRITE_ANDX;
-        let nth = self.writes;
-        self.writes += u64::from(is_write);
-        is_write && self.writing.take_announced(nth).is_some()
+    /// A lock is a process's, and what is read ahead an open file's: another process would be given what is locked.
+    fn leave_alone(&mut self, effect: Effect) {
+        if let Effect::Changes(Some(id)) = effect
+            && let Some(file) = self.reading.files.get(id)
+        {
+            file.is_broken = true;
+        }
     }
 
     /// What is not understood ends reading ahead only where that can still go without a trace.
@@ -456,6 +463,7 @@ impl FarCifs {
 
     /// Or is so no more.
     pub(super) fn forget(&mut self, id: FileId) {
+        self.writing.forget(id);
         self.reading.files.remove(id);
         self.lent.handle_closed(id);
         self.openers.remove(&id);

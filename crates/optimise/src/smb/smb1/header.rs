@@ -192,6 +192,12 @@ impl Header {
         RAW.contains(&self.command)
     }
 
+    /// Whether the other's process has sent it.
+    #[must_use]
+    pub fn has_process_of(&self, other: &Self) -> bool {
+        (self.process, self.process_high) == (other.process, other.process_high)
+    }
+
     /// Whether several messages may answer it: data in parts, echoes (MS-CIFS 2.2.4.33, 2.2.4.39).
     #[must_use]
     pub fn has_many_answers(&self) -> bool {

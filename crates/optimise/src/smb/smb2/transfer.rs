@@ -24,6 +24,9 @@ pub const FILE_BYTES_MAX: u64 = 0xfff_ffff_0000;
 /// Bytes of an answer before the data it carries.
 pub const READ_RESPONSE_BYTES: usize = 16;
 
+/// An answer that is an error, with a header and no data (MS-SMB2 2.2.2).
+pub const ERROR_MESSAGE_BYTES: usize = HEADER_BYTES + 9;
+
 /// MS-SMB2 2.2.19.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadRequest {

@@ -7,7 +7,7 @@ use farhaul_optimise::smb::smb1::connect::{
 };
 use farhaul_optimise::smb::smb1::header::{
     CLOSE, FLAG2_NT_STATUS, FLUSH, Header, LOCKING_ANDX, MULTIPLEX_NONE, NEGOTIATE, NT_CANCEL,
-    NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, WRITE_ANDX, chain_end,
+    NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, TREE_DISCONNECT, WRITE_ANDX, chain_end,
     emit_block, lone_block,
 };
 use farhaul_optimise::smb::smb1::open as levels;
@@ -39,7 +39,9 @@ const INVALID_HANDLE: u32 = 0xc000_0008;
 
 impl Server {
     pub(super) fn cifs_request(&mut self, message: &[u8]) {
-        let header = Header::parse(message).expect("a header");
+        let Ok(header) = Header::parse(message) else {
+            return;
+        };
         let block = lone_block(message).expect("one command");
         let of_slow = |asked: &Asked| match asked {
             Asked::Cifs(slow) => slow.multiplex == header.multiplex,
@@ -98,7 +100,16 @@ impl Server {
                 self.cifs_say(&header, |message| emit_block(&[], &[], message));
             }
             FLUSH => self.cifs_say(&header, |message| emit_block(&[], &[], message)),
-            LOCKING_ANDX => self.cifs_released(&LockingRequest::parse(&block).unwrap()),
+            LOCKING_ANDX => match LockingRequest::parse(&block).unwrap() {
+                told if told.has_ranges() => {
+                    self.cifs_say(&header, |message| emit_block(&chain_end(), &[], message));
+                }
+                told => self.cifs_released(&told),
+            },
+            TREE_DISCONNECT => {
+                self.opens.clear();
+                self.cifs_say(&header, |message| emit_block(&[], &[], message));
+            }
             NT_CANCEL => (),
             other => panic!("{other:#x} is not modelled"),
         }
