@@ -88,8 +88,12 @@ pub async fn carry(
         },
         // `prepare` has armed the reset: dropping `stream` sends RST.
         Err(failure) => {
+            let is_ours = matches!(
+                failure,
+                Failure::Flow(ResetCode::Admin | ResetCode::Protocol)
+            );
             let end = conclude(failure, facing, flow);
-            if let Some(optimising) = &optimising {
+            if let Some(optimising) = optimising.filter(|_| is_ours) {
                 optimising.take_leave().await;
             }
             end

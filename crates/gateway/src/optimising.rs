@@ -253,15 +253,12 @@ impl<'a> Optimising<'a> {
         read(app, OVERHEARD_BYTES).await.map_err(application)
     }
 
-    /// Behind a bad end: the other gateway may hold what others are about to change, who wait for an oplock that ends with
-    /// the server's connection. It is to know first.
+    /// Behind an end that is ours: the other gateway may hold what others are about to change, who wait for an oplock that
+    /// ends with the server's connection. It is to know first.
     pub async fn take_leave(&self) {
-        let must_know = {
-            let shared = lock(&self.shared);
-            shared.is_cut && shared.half.must_listen()
-        };
+        self.flow.reset(ResetCode::Protocol);
+        let must_know = lock(&self.shared).half.must_listen();
         if must_know {
-            self.flow.reset(ResetCode::Protocol);
             tokio::time::sleep(FAREWELL).await;
         }
     }

@@ -113,6 +113,29 @@ fn a_tunnel_learns_its_rate_while_a_file_is_read_ahead() {
     }
 }
 
+/// On a link without delay nothing is looked into, and nothing lost.
+#[test]
+fn a_link_without_delay_is_left_alone_and_said_so() {
+    let plan = Plan::reading(whole(65_536, 1), 1_000_000, (OC1, MS));
+    let (without, with) = (plan.direct(), plan.run());
+    assert_eq!((with.gave_up, with.cut), (Some(Reason::NoGain), None));
+    assert_eq!(with.halves.as_ref().unwrap()[1].stats().reads_made, 0);
+    assert!(read_ms(&with) <= read_ms(&without) * 1.02);
+}
+
+/// Without any oplock a reader sees what a writer beside it has written, however they meet.
+#[test]
+fn without_oplocks_what_others_write_is_seen_at_once() {
+    for (nth, at_ms) in (100..6000).step_by(173).enumerate() {
+        let steps = vec![open(SHARE_ALL, 0), whole(65_536, 1).remove(1), Step::Close];
+        let mut plan = Plan::reading(steps, 4_000_000, (OC1, 200 * MS));
+        plan.terms.grants_oplocks = false;
+        let plan = if nth % 2 == 0 { plan } else { plan.in_cifs() };
+        let world = run_beside_a_writer(&plan, at_ms);
+        assert_eq!(world.halves.unwrap()[1].stats().reads_made, 0);
+    }
+}
+
 #[test]
 fn a_closed_file_is_read_no_further() {
     let ranges = vec![(0, 65_536), (65_536, 65_536)];

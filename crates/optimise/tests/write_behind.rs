@@ -122,6 +122,41 @@ fn a_full_disk_is_told_no_later_than_at_close() {
     assert!(late > 12, "{late}");
 }
 
+/// Quota and permission, in both dialects.
+#[test]
+fn what_else_a_server_refuses_is_told_no_later_than_at_close() {
+    const QUOTA_EXCEEDED: u32 = 0xc000_0044;
+    const ACCESS_DENIED: u32 = 0xc000_0022;
+    for refusal in [QUOTA_EXCEEDED, ACCESS_DENIED] {
+        for is_cifs in [false, true] {
+            let steps = upload(&noise(9, 500_000), BLOCK, 1, BATCH);
+            let mut plan = writing(steps, (OC1, 100 * MS));
+            plan.terms.file_bytes_max = 400_000;
+            plan.terms.refusal = refusal;
+            let plan = if is_cifs { plan.in_cifs() } else { plan };
+            let mut world = plan.world(false);
+            world.run();
+            assert!(writes_answered(&world) > 0);
+            let told = world.client.errors.last();
+            assert_eq!((told, world.cut), (Some(&(Command::Close, refusal)), None));
+        }
+    }
+}
+
+/// What is printed is no file: it passes as it is.
+#[test]
+fn a_printer_is_written_to_as_it_is() {
+    const PRINTER: u8 = 3;
+    let bytes = noise(10, 500_000);
+    let mut plan = writing(upload(&bytes, BLOCK, 1, 0), (OC1, 100 * MS));
+    plan.terms.share = PRINTER;
+    let world = plan.run();
+    assert!(content(&world) == bytes);
+    let stats = world.halves.as_ref().unwrap()[1].stats();
+    assert_eq!((writes_answered(&world), stats.reads_made), (0, 0));
+    assert_eq!((world.gave_up, world.server.let_go.len()), (None, 0));
+}
+
 /// The share is left with the file open: that is the last that can tell.
 #[test]
 fn what_failed_is_told_at_the_latest_when_the_share_is_left() {

@@ -53,8 +53,11 @@ pub struct Terms {
     pub opens_late: bool,
     /// Of SMB2: from then on somebody else has locked the bytes from here to there.
     pub locked: Option<(u64, usize, usize)>,
-    /// No file gets longer.
+    /// No file gets longer, for this reason.
     pub file_bytes_max: usize,
+    pub refusal: u32,
+    /// Of SMB2: what the share is.
+    pub share: u8,
     /// It speaks SMB1.
     pub is_cifs: bool,
     /// It grants level II for whatever oplock is asked.
@@ -81,6 +84,8 @@ impl Default for Terms {
             opens_late: false,
             locked: None,
             file_bytes_max: usize::MAX,
+            refusal: STATUS_DISK_FULL,
+            share: SHARE_DISK,
             is_cifs: false,
             grants_ii: false,
             requests_max: 50,
@@ -289,7 +294,7 @@ impl Server {
                 SessionSetupResponse { flags, token }.emit(&mut body);
             }
             Command::TreeConnect => TreeConnectResponse {
-                share: SHARE_DISK,
+                share: self.terms.share,
                 flags: 0,
                 capabilities: 0,
                 access: 0x1f_01ff,
@@ -499,7 +504,7 @@ impl Server {
         if offset + data.len() > self.terms.file_bytes_max {
             ErrorResponse::default().emit(body);
             self.own_versions[nth] = Some(self.version(&name));
-            return STATUS_DISK_FULL;
+            return self.terms.refusal;
         }
         let change = OtherWrite {
             name: name.clone(),
