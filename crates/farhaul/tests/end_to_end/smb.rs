@@ -16,6 +16,8 @@ use crate::apps::content;
 use crate::world::{HANG, World, until, v4};
 
 pub const LINK: &str = "rate 50mbit delay 50ms queue 100ms";
+/// It holds more than a flow keeps unsent.
+const LONG: &str = "rate 50mbit delay 150ms queue 300ms";
 /// Slow enough for others to do something in the middle of a file.
 pub const SLOW: &str = "rate 10mbit delay 50ms queue 100ms";
 pub const RESUME: &str = "[tunnel]\nresume_max = '5s'";
@@ -240,10 +242,10 @@ fn what_others_write_is_seen() {
 /// get the file before the server takes it from us, and nothing is read behind that which was there before it.
 #[test]
 fn what_others_write_while_the_link_is_cut_is_seen() {
-    let mut site = Site::up(LINK, "smbcut", "");
+    let mut site = Site::up(LONG, "smbcut", "");
     let (old, new) = (content(8, 40_000_000), content(9, 40_000_000));
     site.offer("a.bin", &old);
-    let mut reading = site.half_read("a.bin", 60 * BLOCK_BYTES);
+    let mut reading = site.half_read("a.bin", 200 * BLOCK_BYTES);
     site.world.lab.set_link("loss 100%").unwrap();
     let start = Instant::now();
     site.put("a.bin", &new);
