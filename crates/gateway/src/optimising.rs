@@ -240,7 +240,9 @@ impl<'a> Optimising<'a> {
     }
 
     fn leave_unread(&self) {
-        lock(&self.shared).unread_since.get_or_insert_with(Instant::now);
+        lock(&self.shared)
+            .unread_since
+            .get_or_insert_with(Instant::now);
     }
 
     /// The application's next bytes, when they cannot wait.

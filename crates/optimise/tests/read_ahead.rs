@@ -4,8 +4,8 @@
 mod model;
 mod source;
 
-use farhaul_optimise::{Reason, Settings};
 use farhaul_optimise::smb::smb2::open::OPLOCK_II;
+use farhaul_optimise::{Reason, Settings};
 use model::client::Step;
 use model::hand::{FAR, Hand, NEAR, first_file};
 use model::plan::{

@@ -212,7 +212,10 @@ fn a_client_that_has_all_credits_is_served_and_keeps_them() {
 fn folders_closed_in_the_packet_that_opened_them_leave_room_for_others() {
     let mut folder = Folder::whole(100, 10_000, (T1, 60 * MS));
     let name = wide(FOLDER);
-    folder.plan.steps.splice(..0, vec![Step::Glance { name }; 300]);
+    folder
+        .plan
+        .steps
+        .splice(..0, vec![Step::Glance { name }; 300]);
     let [near, _] = stats(&folder.run(false));
     assert!(near.opens_answered > 90, "{near:?}");
 }

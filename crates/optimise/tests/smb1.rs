@@ -167,7 +167,8 @@ fn a_read_that_is_cut_short_is_not_the_end_of_the_file() {
             plan.steps = steps;
             plan.terms.read_bytes_max = gives as usize;
             let world = plan.run();
-            assert_eq!((world.client.read_bytes, world.cut), (1_000_000, None));
+            // The near half may give more at once than the server.
+            assert!(world.client.read_bytes >= 1_000_000 && world.cut.is_none());
         }
     }
 }

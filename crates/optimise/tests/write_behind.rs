@@ -4,9 +4,9 @@
 mod model;
 mod source;
 
+use farhaul_optimise::Settings;
 use farhaul_optimise::smb::smb2::header::Command;
 use farhaul_optimise::smb::smb2::transfer::FILE_BYTES_MAX;
-use farhaul_optimise::Settings;
 use model::client::Step;
 use model::hand::{FAR, Hand, NEAR, first_file};
 use model::plan::{

@@ -164,8 +164,7 @@ impl FarSmb {
         out: &mut Outbox,
         stats: &mut Stats,
     ) {
-        let is_gone =
-            |of: (u64, u32)| of.0 == session && tree.is_none_or(|tree| tree == of.1);
+        let is_gone = |of: (u64, u32)| of.0 == session && tree.is_none_or(|tree| tree == of.1);
         let files = self.reading.files.iter();
         let gone = files.filter(|(_, file)| is_gone((file.session, file.tree)));
         for (id, _) in gone {
@@ -285,7 +284,10 @@ pub(super) fn fail(packet: &mut BytesMut, place: Range<usize>, status: u32) {
     if is_last && end > packet.len() {
         packet.resize(end, 0);
         let prefix = prefix_of(end - PREFIX_BYTES);
-        packet.iter_mut().zip(prefix).for_each(|(old, new)| *old = new);
+        packet
+            .iter_mut()
+            .zip(prefix)
+            .for_each(|(old, new)| *old = new);
     }
     let end = if is_last { end } else { place.end };
     if let Some(answer) = packet.get_mut(place.start..end) {

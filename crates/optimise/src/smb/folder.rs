@@ -258,10 +258,17 @@ mod tests {
         let names = || (0..1000).map(|nth| (format!("{nth:0>200}"), 1));
         for _ in 0..20 {
             let names: Vec<_> = names().collect();
-            let names: Vec<_> = names.iter().map(|(name, size)| (name.as_str(), *size)).collect();
+            let names: Vec<_> = names
+                .iter()
+                .map(|(name, size)| (name.as_str(), *size))
+                .collect();
             folders.handle_listed(FileId::RELATED, false, listed(&names));
         }
-        let kept: usize = folders.folders.iter().map(|folder| folder.names_bytes).sum();
+        let kept: usize = folders
+            .folders
+            .iter()
+            .map(|folder| folder.names_bytes)
+            .sum();
         assert_eq!(kept, NAMES_BYTES_MAX / 400 * 400);
     }
 

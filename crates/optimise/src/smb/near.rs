@@ -195,7 +195,8 @@ impl NearSmb {
         if std::mem::replace(&mut self.is_sure, is_sure) && !is_sure {
             self.distrust(out);
         }
-        let is_back = is_heard && !std::mem::replace(&mut self.is_heard, is_heard);
+        let was_heard = std::mem::replace(&mut self.is_heard, is_heard);
+        let is_back = is_heard && !was_heard;
         if is_back {
             self.look_again(out, stats);
             self.release(out);

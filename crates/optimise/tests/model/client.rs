@@ -21,7 +21,8 @@ use farhaul_optimise::smb::smb2::open::{
 };
 use farhaul_optimise::smb::smb2::query::STATUS_NO_MORE_FILES;
 use farhaul_optimise::smb::smb2::transfer::{
-    ErrorResponse, ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, STATUS_PENDING, WriteRequest,
+    ErrorResponse, ReadRequest, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, STATUS_PENDING,
+    WriteRequest,
 };
 
 use super::server::{SESSION, STATUS_FILE_LOCK_CONFLICT, Server, TREE};

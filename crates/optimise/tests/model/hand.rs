@@ -164,7 +164,12 @@ impl Hand {
         Header {
             credit_charge: 1,
             credits: 32,
-            ..Header::request(command, self.next_id, session, if is_tree { 0 } else { TREE })
+            ..Header::request(
+                command,
+                self.next_id,
+                session,
+                if is_tree { 0 } else { TREE },
+            )
         }
         .emit(&mut message);
         body(&mut message);

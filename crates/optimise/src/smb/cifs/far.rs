@@ -433,11 +433,12 @@ impl FarCifs {
                 })
             }
             // In a chain servers give less.
-            READ_ANDX if lone_block(message).is_ok() => ReadRequest::parse(&first)
-                .map_or(Purpose::Pass, |read| {
+            READ_ANDX if lone_block(message).is_ok() => {
+                ReadRequest::parse(&first).map_or(Purpose::Pass, |read| {
                     let part = part_of(header, read.file, read.offset, read.length);
                     Purpose::Read(part, self.reading.changes)
-                }),
+                })
+            }
             _ => Purpose::Pass,
         }
     }

@@ -171,7 +171,12 @@ impl Client {
         }
     }
 
-    pub(super) fn cifs_send(&mut self, command: Command, code: u8, body: impl FnOnce(&mut Vec<u8>)) -> u64 {
+    pub(super) fn cifs_send(
+        &mut self,
+        command: Command,
+        code: u8,
+        body: impl FnOnce(&mut Vec<u8>),
+    ) -> u64 {
         let mut places = (0..).map(|place: u64| place * u64::from(ID_STEP));
         let id = places.find(|id| !self.sent.contains_key(id)).unwrap();
         let (user, tree) = self.cifs.unwrap_or_default();

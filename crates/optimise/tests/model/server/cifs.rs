@@ -7,8 +7,8 @@ use farhaul_optimise::smb::smb1::connect::{
 };
 use farhaul_optimise::smb::smb1::header::{
     CLOSE, FLAG2_NT_STATUS, FLUSH, Header, LOCKING_ANDX, MULTIPLEX_NONE, NEGOTIATE, NT_CANCEL,
-    NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, TREE_DISCONNECT, WRITE_ANDX, chain_end,
-    emit_block, lone_block,
+    NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, TREE_DISCONNECT, WRITE_ANDX,
+    chain_end, emit_block, lone_block,
 };
 use farhaul_optimise::smb::smb1::open as levels;
 use farhaul_optimise::smb::smb1::open::{
