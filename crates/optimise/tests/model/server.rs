@@ -304,20 +304,7 @@ impl Server {
                 .open(&CreateRequest::parse(message).unwrap())
                 .emit(&mut body),
             Command::Close => {
-                let id = match CloseRequest::parse(message).unwrap().file {
-                    FileId::RELATED => self.next_open - 1,
-                    file => file.volatile,
-                };
-                let mut slow = self.slow.iter();
-                assert!(
-                    slow.all(|slow| slow.open != id),
-                    "closed before it was written"
-                );
-                let open = self.opens.remove(&id).expect("an open file");
-                open.break_due
-                    .into_iter()
-                    .flatten()
-                    .for_each(|write| self.write(&write));
+                self.close(CloseRequest::parse(message).unwrap().file);
                 let facts = FileFacts::default();
                 CloseResponse { flags: 0, facts }.emit(&mut body);
             }
@@ -350,6 +337,23 @@ impl Server {
             other => panic!("{other:?} is not modelled"),
         }
         self.finish(header, status, credits, flags, body);
+    }
+
+    fn close(&mut self, file: FileId) {
+        let id = match file {
+            FileId::RELATED => self.next_open - 1,
+            file => file.volatile,
+        };
+        let mut slow = self.slow.iter();
+        assert!(
+            slow.all(|slow| slow.open != id),
+            "closed before it was written"
+        );
+        let open = self.opens.remove(&id).expect("an open file");
+        open.break_due
+            .into_iter()
+            .flatten()
+            .for_each(|write| self.write(&write));
     }
 
     /// An announcement, which has the credits, and the answer behind it; both name a number in place of the share.

@@ -57,19 +57,7 @@ impl Server {
             [NEGOTIATE, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX].contains(&header.command);
         assert!(is_greeting || (header.user, header.tree) == (USER, TREE));
         match header.command {
-            NEGOTIATE => {
-                let asked = NegotiateRequest::parse(&block).unwrap();
-                let mut dialects = asked.dialects.iter();
-                let response = NegotiateResponse {
-                    dialect: dialects.position(|dialect| dialect == NT_LM).unwrap() as u16,
-                    security_mode: self.terms.security_mode as u8,
-                    requests_max: self.terms.requests_max as u16,
-                    buffer_bytes_max: 16_644,
-                    capabilities: self.terms.capabilities,
-                    security: vec![0; 8],
-                };
-                self.cifs_say(&header, |message| response.emit(message));
-            }
+            NEGOTIATE => self.cifs_negotiate(&header, &NegotiateRequest::parse(&block).unwrap()),
             SESSION_SETUP_ANDX => {
                 let header = Header {
                     user: USER,
@@ -113,6 +101,19 @@ impl Server {
             NT_CANCEL => (),
             other => panic!("{other:#x} is not modelled"),
         }
+    }
+
+    fn cifs_negotiate(&mut self, header: &Header, asked: &NegotiateRequest) {
+        let mut dialects = asked.dialects.iter();
+        let response = NegotiateResponse {
+            dialect: dialects.position(|dialect| dialect == NT_LM).unwrap() as u16,
+            security_mode: self.terms.security_mode as u8,
+            requests_max: self.terms.requests_max as u16,
+            buffer_bytes_max: 16_644,
+            capabilities: self.terms.capabilities,
+            security: vec![0; 8],
+        };
+        self.cifs_say(header, |message| response.emit(message));
     }
 
     /// A write has reached the disk, or has not.
