@@ -68,7 +68,13 @@ pub(super) fn judge(cell: &Cell, run: &Run) -> Verdict {
         faults.push("what arrived is not what was sent".to_owned());
     }
     let span = span(cell, run);
+    let seen_bytes = span.map_or(0, |span| span.bytes);
+    let has_gaps = cell.work.is_throughput()
+        && run.ended == Ended::Whole
+        && span.is_some_and(|span| span.bytes < cell.size_bytes);
     let (value, limit) = match span {
+        // All of it was copied, but nobody saw when the last byte came.
+        Some(_) if has_gaps => (None, None),
         Some(span) => measured(cell, run, span),
         None => (None, None),
     };
@@ -78,7 +84,7 @@ pub(super) fn judge(cell: &Cell, run: &Run) -> Verdict {
             _ => "the capture cannot be read: the session is encrypted".to_owned(),
         });
     }
-    if value.is_none() && faults.is_empty() {
+    if value.is_none() && !has_gaps && faults.is_empty() {
         faults.push("its time was up before anything was done".to_owned());
     }
     if let (Some(value), Some(limit)) = (value, limit)
@@ -89,11 +95,18 @@ pub(super) fn judge(cell: &Cell, run: &Run) -> Verdict {
         ));
     }
     faults.extend(span.and_then(|span| early(cell, run, span)));
+    let mut doubts = doubts(run);
+    if has_gaps {
+        let all_bytes = cell.size_bytes;
+        doubts.push(format!(
+            "the capture shows {seen_bytes} of {all_bytes} bytes"
+        ));
+    }
     Verdict {
         value,
         limit,
-        bytes: span.map_or(0, |span| span.bytes),
-        doubts: doubts(run),
+        bytes: seen_bytes,
+        doubts,
         faults,
     }
 }
@@ -280,6 +293,23 @@ mod tests {
             early.crossed = right.clone();
             assert!(judge(&cell(work), &early).faults.is_empty(), "{work}");
         }
+    }
+
+    #[test]
+    fn a_capture_with_gaps_gives_no_value_of_a_whole_file() {
+        let mut gaps = run(2.0);
+        gaps.missed = 689;
+        gaps.shown.transfer.read.as_mut().unwrap().bytes = 614_400;
+        let verdict = judge(&cell("read"), &gaps);
+        assert_eq!((verdict.value, verdict.bytes), (None, 614_400));
+        assert_eq!(verdict.faults.len(), 0, "it may be seen next time");
+        let told = "the capture shows 614400 of 10485760 bytes";
+        assert!(
+            verdict.doubts.iter().any(|doubt| doubt == told),
+            "{verdict:?}"
+        );
+        gaps.ended = Ended::Flat;
+        assert!(judge(&cell("read"), &gaps).value.is_some());
     }
 
     #[test]
