@@ -5,6 +5,8 @@ use crate::plan::{Cell, Work};
 
 /// More foreign traffic than this share makes a run doubtful.
 const FOREIGN_SHARE_MAX: f64 = 0.01;
+/// So little is what hosts say of themselves, such as ARP; of a listing it is more than that share.
+const FOREIGN_BYTES_MIN: u64 = 2_000;
 /// A link whose departures were later is no link.
 const LATENESS_MS_MAX: f64 = 2.0;
 /// What may cross before the first request, beyond what the client was given or has sent by then: half a block.
@@ -180,7 +182,7 @@ fn doubts(run: &Run) -> Vec<String> {
     ];
     for (wire, own, foreign) in wires {
         let share = foreign as f64 / (own + foreign).max(1) as f64;
-        if share > FOREIGN_SHARE_MAX {
+        if share > FOREIGN_SHARE_MAX && foreign > FOREIGN_BYTES_MIN {
             doubts.push(format!("{:.1} % foreign traffic on {wire}", share * 100.0));
         }
     }
@@ -293,6 +295,16 @@ mod tests {
             early.crossed = right.clone();
             assert!(judge(&cell(work), &early).faults.is_empty(), "{work}");
         }
+    }
+
+    #[test]
+    fn a_few_frames_of_others_do_not_disturb_a_short_listing() {
+        let mut short = run(2.0);
+        short.shown.own_bytes = 20_000;
+        short.shown.foreign_bytes = 600;
+        assert!(judge(&cell("browse"), &short).doubts.is_empty());
+        short.shown.foreign_bytes = 6_000;
+        assert_eq!(judge(&cell("browse"), &short).doubts.len(), 1);
     }
 
     #[test]
