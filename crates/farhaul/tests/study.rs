@@ -150,7 +150,7 @@ fn the_report_has_them_all(folder: &Folder) {
         "A: T and protocol",
         "config = [&quot;T&quot;]",
         "20M/25ms smbclient browse",
-        "but of 2 rows 0123456789ab",
+        "(2 rows: 0123456789ab)",
     ] {
         assert!(page.contains(expected), "{expected}");
     }

@@ -25,8 +25,13 @@ use paper::Printed;
 
 const MORE_STYLE: &str = "\
 pre{overflow-x:auto;background:#f4f4f4;padding:.5rem;font-size:.8rem}
-td.words{white-space:normal;min-width:14rem;text-align:left}th{vertical-align:bottom}
-@media print{details{display:none}h2{break-before:auto}td.words{min-width:8rem}}
+td.words{white-space:normal;min-width:12rem;text-align:left}th{vertical-align:bottom}
+body{max-width:80rem}.charts{margin-top:1rem}th.words{text-align:left}
+h3{font-size:1.05rem;margin:1.4rem 0 .4rem}th[colspan]{text-align:center}.first{border-left:1px solid #ccc}
+.charts{grid-template-columns:repeat(auto-fill,minmax(min(100%,28rem),1fr))}
+.key span{display:inline-block}
+@media screen and (max-width:40rem){td:first-child{white-space:normal;min-width:7rem}}
+@media print{body{max-width:none}details{display:none}h2{break-before:auto}td.words{min-width:8rem}}
 ";
 
 /// The page.
@@ -46,7 +51,7 @@ pub fn page(documents: &[Measurement]) -> String {
             page += &section(&group, &printed);
         }
         page += &times::section(&document.rows);
-        page += "<h2>Every row</h2>\n";
+        page += "<h3>Every row</h3>\n";
         page += &tables::of_rows(&document.rows);
     }
     page + &foot()
@@ -82,11 +87,17 @@ fn commits(document: &Measurement) -> String {
             *others.entry(commit).or_default() += 1;
         }
     }
-    let mut text = format!("commit {last}");
-    for (commit, count) in others {
-        let _ = write!(text, ", but of {count} rows {commit}");
+    let others: Vec<_> = others
+        .into_iter()
+        .map(|(commit, count)| match count {
+            1 => format!("1 row: {commit}"),
+            _ => format!("{count} rows: {commit}"),
+        })
+        .collect();
+    match others.is_empty() {
+        true => format!("commit {last}"),
+        false => format!("commit {last} ({})", others.join(", ")),
     }
-    text
 }
 
 fn machine(machine: &Machine) -> String {
@@ -113,7 +124,7 @@ fn section(group: &Group<'_>, printed: &[Printed]) -> String {
         .configs()
         .iter()
         .any(|config| !figure::study(group, config, printed).is_empty());
-    let mut text = format!("<h2>{}, KiB/s</h2>\n", escaped(&group.title()));
+    let mut text = format!("<h3>{}, KiB/s</h3>\n", escaped(&group.title()));
     text += &tables::of_group(group, printed);
     text += &tables::turning_points(group, printed);
     if group.points.len() < 2 {
@@ -212,7 +223,7 @@ mod tests {
             "ended when flat, after 5.0 MiB",
             "A: at every one measured; in the study from 21 ms on",
             "it &lt;broke&gt;",
-            "commit new, but of 3 rows old",
+            "commit new (3 rows: old)",
             "Folders, listings and documents",
         ] {
             assert!(page.contains(expected), "{expected} is not in {page}");

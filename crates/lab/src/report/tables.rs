@@ -55,7 +55,7 @@ impl Column {
     fn cells(&self, group: &Group<'_>, point: &Point<'_>, base: &Self) -> String {
         let (value, row) = (point.value(self.config), point.row(self.config));
         let mark = row.map_or("", flag);
-        let mut text = cell(value.map(|value| format!("{}{mark}", rate(value))));
+        let mut text = first_cell(value.map(|value| format!("{}{mark}", rate(value))));
         text += &cell(row.and_then(Row::share_of_limit).map(percent));
         if self.has_benefit() {
             text += &cell(ratio(value, point.value("B")).map(benefit));
@@ -112,11 +112,19 @@ fn head(group: &Group<'_>, columns: &[Column]) -> String {
     );
     for column in columns {
         let (width, words) = (column.heads().len(), config_words(column.config));
-        let _ = write!(text, "<th colspan=\"{width}\">{words}</th>");
+        let _ = write!(text, "<th class=\"first\" colspan=\"{width}\">{words}</th>");
     }
     text += "</tr>\n<tr>";
-    for name in columns.iter().flat_map(Column::heads) {
-        let _ = write!(text, "<th>{name}</th>");
+    for (at, name) in columns
+        .iter()
+        .flat_map(|column| column.heads().into_iter().enumerate())
+    {
+        text += if at == 0 {
+            "<th class=\"first\">"
+        } else {
+            "<th>"
+        };
+        let _ = write!(text, "{name}</th>");
     }
     text + "</tr>\n"
 }
@@ -168,8 +176,14 @@ fn turn_words(turn: Turn) -> String {
 
 /// Every row of a document.
 pub(super) fn of_rows(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "<div class=\"wide\"><table>\n<tr><th>scenario</th><th>by</th><th>metric</th><th>value</th><th>least to most (n)</th><th>limit</th><th>of limit</th><th>target</th><th>holds</th><th>remarks</th></tr>\n",
+    let is_repeated = rows.iter().any(|row| row.n > Some(1));
+    let range_head = if is_repeated {
+        "<th>least to most (n)</th>"
+    } else {
+        ""
+    };
+    let mut text = format!(
+        "<div class=\"wide\"><table>\n<tr><th>scenario</th><th>by</th><th>metric</th><th>value</th>{range_head}<th>limit</th><th>of limit</th><th>target</th><th>holds</th><th class=\"words\">remarks</th></tr>\n"
     );
     for row in rows {
         let range = match (row.n, row.min, row.max) {
@@ -189,11 +203,14 @@ pub(super) fn of_rows(rows: &[Row]) -> String {
             Some(row.metric.clone()),
             row.value
                 .map(|value| format!("{} {}", plain(value), row.unit)),
-            range,
+        ];
+        let held = [
             row.limit.map(plain),
             row.share_of_limit().map(percent),
             target(row),
         ];
+        let range = is_repeated.then_some(range);
+        let cells = cells.into_iter().chain(range).chain(held);
         text += "<tr>";
         text.extend(cells.map(|one| cell(one.map(|words| escaped(&words)))));
         text += &holds;
@@ -268,8 +285,14 @@ pub(super) fn flag(row: &Row) -> &'static str {
 pub(super) const FLAGS: &str =
     "* ended when its throughput was flat; † its time was up; ! see the remarks of its row.";
 
-fn cell(words: Option<String>) -> String {
+/// A cell; empty where there is nothing to say.
+pub(super) fn cell(words: Option<String>) -> String {
     format!("<td>{}</td>", words.unwrap_or_default())
+}
+
+/// The first of a configuration's.
+pub(super) fn first_cell(words: Option<String>) -> String {
+    format!("<td class=\"first\">{}</td>", words.unwrap_or_default())
 }
 
 fn rate(value: f64) -> String {

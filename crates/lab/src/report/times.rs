@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::figure::ratio;
-use super::tables::{config_words, flag};
+use super::tables::{cell, config_words, first_cell, flag};
 use crate::measurement::Row;
 use crate::probe::campaign::chart::escaped;
 
@@ -45,7 +45,7 @@ pub(super) fn section(rows: &[Row]) -> String {
         .filter(is_there)
         .collect();
     let mut text = format!(
-        "<h2>Folders, listings and documents, s</h2>\n{}",
+        "<h3>Folders, listings and documents, s</h3>\n{}",
         head(&configs)
     );
     for line in &lines {
@@ -79,13 +79,13 @@ fn head(configs: &[&str]) -> String {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "<th colspan=\"{width}\">{}</th>",
+            "<th class=\"first\" colspan=\"{width}\">{}</th>",
             config_words(config)
         );
     }
     text += "</tr>\n<tr>";
     for config in configs {
-        text += "<th>ours</th><th>requests a file</th>";
+        text += "<th class=\"first\">ours</th><th>requests a file</th>";
         text += if *config == "B" {
             ""
         } else {
@@ -97,31 +97,27 @@ fn head(configs: &[&str]) -> String {
 
 fn cells(line: &Line<'_>, configs: &[&str]) -> String {
     let limits = line.rows.iter().filter_map(|row| row.limit);
-    let mut all = vec![
+    let facts = [
         Some(escaped(line.scenario)),
         line.detail("files").map(|files| format!("{files:.0}")),
         line.detail("size_bytes")
             .map(|bytes| format!("{:.1}", bytes / 1e6)),
         limits.reduce(f64::min).map(seconds),
     ];
+    let mut text: String = facts.map(cell).concat();
     for config in configs {
         let row = line.row(config);
         let mark = row.map_or("", flag);
         let value = line.value(config);
         let requests = row.and_then(|row| row.detail.get("requests_per_file"));
-        all.push(value.map(|value| format!("{}{mark}", seconds(value))));
-        all.push(
-            requests
-                .and_then(Value::as_f64)
-                .map(|each| format!("{each:.2}")),
-        );
+        let requests = requests.and_then(Value::as_f64);
+        text += &first_cell(value.map(|value| format!("{}{mark}", seconds(value))));
+        text += &cell(requests.map(|each| format!("{each:.2}")));
         if *config != "B" {
-            all.push(ratio(line.value("B"), value).map(times));
+            text += &cell(ratio(line.value("B"), value).map(times));
         }
     }
-    let cells = all.into_iter().map(Option::unwrap_or_default);
-    let cells: String = cells.map(|words| format!("<td>{words}</td>")).collect();
-    format!("<tr>{cells}</tr>\n")
+    format!("<tr>{text}</tr>\n")
 }
 
 /// What a known appliance did over such a link.
@@ -193,8 +189,8 @@ mod tests {
         let rows = [row("B", 2066.0), row("T", 2100.0), row("A", 82.0)];
         let text = section(&rows);
         for expected in [
-            "<td>1000</td><td>10.0</td><td>54.7</td><td>2066.0</td><td>4.14</td><td>2100.0 †</td>",
-            "<td>82.0</td><td>4.14</td><td>25.2 ×</td>",
+            "<td>1000</td><td>10.0</td><td>54.7</td><td class=\"first\">2066.0</td><td>4.14</td><td class=\"first\">2100.0 †</td>",
+            ">82.0</td><td>4.14</td><td>25.2 ×</td>",
             "<td>4:08:03</td><td>26:59</td><td>9.2 ×</td><td>20:28</td><td>12.1 ×</td>",
             "<td>45:45</td><td>1:19</td>",
         ] {
