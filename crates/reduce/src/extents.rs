@@ -167,7 +167,7 @@ impl Extents {
             return;
         }
         if !self.continues(place) {
-            self.forget_oldest();
+            self.make_room(1);
             self.add(Extent::new(self.end, place));
         }
         self.end += bytes;
@@ -179,11 +179,17 @@ impl Extents {
         last.is_some_and(|last| last.place().advanced(self.end - last.start) == place)
     }
 
-    fn forget_oldest(&mut self) {
-        if self.extents.len() >= self.extents_max {
-            self.extents.drain(..self.extents_max / 4);
+    /// Forgets the oldest quarter if there is no room for so many more; false if they are more than that.
+    fn make_room(&mut self, more: usize) -> bool {
+        if self.extents.len() + more <= self.extents_max {
+            return true;
+        }
+        let quarter = self.extents_max / 4;
+        if more <= quarter {
+            self.extents.drain(..quarter);
             self.mark_from(0);
         }
+        more <= quarter
     }
 
     /// Takes the positions from `end` on back.
@@ -198,6 +204,7 @@ impl Extents {
     /// Makes a hole of `bytes` from `start` on.
     pub(crate) fn punch(&mut self, start: u64, bytes: u64) {
         let end = start.saturating_add(bytes).min(self.end);
+        self.make_room(2);
         let start = start.max(self.extents.first().map_or(self.end, |first| first.start));
         let (Some(first), Some(after)) = (
             self.piece(start, 0),
@@ -224,8 +231,11 @@ impl Extents {
         self.mark_from(first.nth);
     }
 
-    /// Puts `pieces` where there is a hole now. Whatever is there and is no hole stays.
+    /// Puts `pieces` where there is a hole now. Whatever is there and is no hole stays, and the hole does if they are too many.
     pub(crate) fn fill(&mut self, start: u64, pieces: &[(Place, u64)]) {
+        if !self.make_room(pieces.len() + 2) {
+            return;
+        }
         let bytes: u64 = pieces.iter().map(|(_, bytes)| bytes).sum();
         let Some(hole) = self
             .piece(start, 0)
@@ -322,6 +332,20 @@ mod tests {
         assert_eq!(extents.len(), 13);
         assert_eq!(place_of(&extents, 3), None);
         assert_eq!(place_of(&extents, 4), Some(Place::Kept(400)));
+    }
+
+    #[test]
+    fn invariant_5_holes_that_are_filled_and_made_cost_the_oldest_too() {
+        let mut extents = Extents::new(16);
+        extents.push(Place::Hole, 10_000);
+        for nth in 0..1000 {
+            extents.fill(nth * 8, &[(Place::Kept(nth * 100), 1), (Place::Run(1), 1)]);
+            extents.punch(nth * 8 + 1, 1);
+            assert!(extents.len() <= 16, "{}", extents.len());
+        }
+        assert_eq!(place_of(&extents, 999 * 8), Some(Place::Kept(99_900)));
+        extents.fill(9_000, &[(Place::Run(1), 1), (Place::Run(2), 1)].repeat(20));
+        assert_eq!(place_of(&extents, 9_000), Some(Place::Hole), "too many");
     }
 
     proptest! {

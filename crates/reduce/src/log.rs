@@ -6,6 +6,7 @@
 //! ones stay.
 
 mod away;
+mod slots;
 
 use std::collections::VecDeque;
 
@@ -20,6 +21,9 @@ pub use self::away::ReadAt;
 /// Kept bytes come and go in units of this.
 pub const SEGMENT_BYTES: usize = 1 << SEGMENT_BITS;
 const SEGMENT_BITS: u32 = 20;
+
+/// Segments between the oldest and the newest that are known of, at hand or not: a terabyte.
+const SEGMENTS_MAX: usize = 1 << 20;
 
 /// What the processor fetches at once.
 const LINE_BYTES: usize = 64;
@@ -60,7 +64,9 @@ pub(crate) struct Log {
     slots: Vec<Option<u64>>,
     /// The slot looked at next when room is needed.
     hand: usize,
+    /// From the oldest that is at hand to the newest.
     segments: VecDeque<Segment>,
+    segments_max: usize,
     /// Number of the first of `segments`.
     first: u64,
     /// Segments at the beginning that are put in later, or never.
@@ -93,6 +99,7 @@ impl Log {
             slots: vec![None; slots],
             hand: 0,
             segments: VecDeque::new(),
+            segments_max: SEGMENTS_MAX,
             first: 0,
             reserved: 0,
             is_any_away: false,
@@ -343,7 +350,7 @@ impl Log {
         Some(output)
     }
 
-    /// Whether new bytes may have this address: it is not far beyond everything known. That bounds the table of segments.
+    /// Whether new bytes may have this address: it is not far beyond everything known.
     pub(crate) fn may_be_at(&self, address: u64, bytes: usize) -> bool {
         let last = self.first + self.segments.len() as u64;
         self.segments.is_empty()
@@ -531,69 +538,6 @@ impl Log {
             let mut changed = std::mem::take(&mut self.changed);
             changed.retain(|&number| self.segment_bytes(number).is_some());
             self.changed = changed;
-        }
-    }
-
-    /// The slot of a segment; a new segment gets one.
-    fn slot_for(&mut self, number: u64) -> Option<u32> {
-        if self.segments.is_empty() {
-            self.first = number;
-        }
-        while number.checked_sub(self.first)? >= self.segments.len() as u64 {
-            self.segments.push_back(Segment::default());
-        }
-        if let Some(slot) = self.segment(number)?.slot {
-            return Some(slot);
-        }
-        let slot = self.free_slot(number)?;
-        *self.slots.get_mut(slot as usize)? = Some(number);
-        self.segment_mut(number)?.slot = Some(slot);
-        Some(slot)
-    }
-
-    /// A slot without segment, if need be after evicting one.
-    fn free_slot(&mut self, newcomer: u64) -> Option<u32> {
-        for _ in 0..3 * self.slots.len() {
-            let slot = self.hand;
-            self.hand = (self.hand + 1) % self.slots.len();
-            let Some(number) = self.slots.get(slot).copied().flatten() else {
-                return Some(slot as u32);
-            };
-            if number + 1 < newcomer && self.may_go(number) {
-                self.evict(number, slot);
-                return Some(slot as u32);
-            }
-        }
-        None
-    }
-
-    /// Whether a segment is neither pinned nor used since it was looked at last.
-    fn may_go(&mut self, number: u64) -> bool {
-        let Some(segment) = self.segment_mut(number) else {
-            return true;
-        };
-        let may_go = segment.pins == 0 && !segment.is_recent;
-        segment.is_recent = false;
-        may_go
-    }
-
-    fn evict(&mut self, number: u64, slot: usize) {
-        if let Some(segment) = self.segment_mut(number) {
-            segment.slot = None;
-            segment.written.clear();
-            (segment.is_changed, segment.is_partial) = (false, true);
-        }
-        self.is_any_away = true;
-        if let Some(slot) = self.slots.get_mut(slot) {
-            *slot = None;
-        }
-        while self
-            .segments
-            .front()
-            .is_some_and(|segment| segment.slot.is_none())
-        {
-            self.segments.pop_front();
-            self.first += 1;
         }
     }
 }

@@ -13,6 +13,7 @@ use super::Reduction;
 use super::message::{Message, Messages};
 use super::record::{Draft, literals};
 use super::sending::Word;
+use super::tunnels::Talking;
 use crate::lock::lock;
 use crate::session::{FlowHandle, SessionEnd};
 
@@ -40,6 +41,7 @@ impl From<ResetCode> for Failure {
 pub(crate) async fn serve(reduction: Arc<Reduction>, flow: FlowHandle) {
     // What is on disk is told and compared before anything else.
     reduction.store.opened().await;
+    let _talking = Talking::begin(&reduction.store, reduction.tunnel);
     let failure = tokio::select! {
         failure = listen(&reduction, &flow) => failure,
         failure = speak(&reduction, &flow) => failure,
@@ -101,7 +103,15 @@ async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> 
     let mut review = tokio::time::interval(REVIEW_EVERY);
     review.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut news_at = started;
+    let mut heir_of = None;
     loop {
+        let newer = lock(&reduction.store.tunnels).heir_of(reduction.tunnel);
+        if newer != heir_of {
+            // The log goes on in this one.
+            heir_of = newer;
+            begin(reduction, &mut out);
+            write(flow, &mut out).await?;
+        }
         let has_news = has_news(reduction);
         tokio::select! {
             () = reduction.talk.notified() => {}

@@ -33,6 +33,8 @@ const RATE_BYTES_S_ASSUMED: u64 = 10_000_000;
 const SHARE_NEWS: f64 = 0.25;
 /// A record that refers to what is on disk waits so long, then it is asked for again.
 const AWAY_MAX: Duration = Duration::from_secs(2);
+/// A record waits so long for the word of its log, then it is asked for again. On a slow link much may be said before that word.
+const EARLY_MAX: Duration = Duration::from_secs(30);
 /// A record refers to fewer segments on disk, or it is asked for again.
 const RECALLS_MAX: u32 = 32;
 /// Compressing so much takes long enough to hold others up.
@@ -417,12 +419,19 @@ impl Reader {
         let mut heard = self.reduction.heard.subscribe();
         let mut recalled = self.reduction.store.recalled.subscribe();
         let (mut recalls, deadline) = (0, Instant::now() + AWAY_MAX);
+        let early_until = Instant::now() + EARLY_MAX;
         loop {
             let may_wait = recalls < RECALLS_MAX && Instant::now() < deadline;
             match self.read(record, &copy, may_wait)? {
                 Read::Bytes(bytes) => return Ok(bytes),
                 Read::Asked => break,
-                Read::Early => self.wait(&mut heard).await?,
+                Read::Early => match timeout_at(early_until, heard.changed()).await {
+                    Ok(changed) => changed.map_err(|_| ResetCode::TunnelLost)?,
+                    Err(_) => {
+                        self.give_up(record)?;
+                        break;
+                    }
+                },
                 Read::Away(segment) => {
                     recalls += 1;
                     let store = &self.reduction.store;
@@ -474,6 +483,13 @@ impl Reader {
         };
         self.reduction.talk.notify_one();
         read.map_err(|_| ResetCode::Protocol)
+    }
+
+    fn give_up(&self, record: &Record) -> Result<(), ResetCode> {
+        let number = (self.flow, self.number);
+        let given_up = lock(&self.reduction.receiving).give_up(number, record);
+        self.reduction.talk.notify_one();
+        given_up.map_err(|_| ResetCode::Protocol)
     }
 
     async fn wait(&self, heard: &mut tokio::sync::watch::Receiver<()>) -> Result<(), ResetCode> {

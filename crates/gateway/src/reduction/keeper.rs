@@ -108,7 +108,8 @@ pub(super) fn run(memory: &Weak<Memory>, disk: &Disk, orders: &Receiver<Order>) 
             return;
         };
         match order {
-            Err(RecvTimeoutError::Timeout) | Ok(Order::Look) => (),
+            Err(RecvTimeoutError::Timeout) => (),
+            Ok(Order::Look) => memory.handle_look(),
             Err(RecvTimeoutError::Disconnected) => return,
             Ok(Order::Clear(answer)) => {
                 sent.end_sync();
@@ -384,5 +385,37 @@ impl<H: 'static> Drop for Lane<H> {
         if let Some(syncing) = self.syncing.take() {
             let _ = syncing.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Flows that read much say so all the time; whoever stops a gateway or clears its disk has to be heard, too.
+    #[test]
+    fn who_looks_keeps_no_other_order_out() {
+        let path = std::env::temp_dir().join(format!("fh-orders-{}", std::process::id()));
+        let disk = Disk {
+            path: path.clone(),
+            size_bytes: 64 << 20,
+            read_within: Disk::READ_WITHIN,
+        };
+        let memory = Memory::with_disk(8 << 20, Some(disk));
+        while !*memory.opened.borrow() {
+            thread::sleep(SYNC_TICK);
+        }
+        // The disk's thread is busy.
+        let busy = lock(&memory.encoder);
+        thread::sleep(2 * TICK);
+        (0..100).for_each(|_| memory.wake_disk());
+        let other = memory.clone();
+        let cleared = thread::spawn(move || other.clear_disk());
+        thread::sleep(TICK);
+        drop(busy);
+        assert_eq!(cleared.join().unwrap(), Ok(()));
+        memory.stop();
+        drop(memory);
+        std::fs::remove_dir_all(path).unwrap();
     }
 }

@@ -27,8 +27,9 @@ mod sending;
 mod shelf;
 #[cfg(test)]
 mod tests;
+mod tunnels;
 
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -50,6 +51,7 @@ use self::receiving::Receiving;
 pub(crate) use self::record::{CopyPlace, SegmentHash};
 use self::sending::Sending;
 use self::shelf::{Half, SharedCatalog};
+use self::tunnels::Tunnels;
 
 /// A disk that has not told what is on it by then is done without.
 const OPENED_WITHIN: Duration = Duration::from_secs(30);
@@ -57,8 +59,8 @@ const OPENED_WITHIN: Duration = Duration::from_secs(30);
 const SAVED_WITHIN: Duration = Duration::from_secs(2);
 /// What a disk may take to write what is left, or to forget everything.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
-/// Orders that wait for the disk.
-const ORDERS_MAX: usize = 4;
+/// Orders that wait for the disk; one of them at most is to look what is to be read back.
+const ORDERS_MAX: usize = 16;
 
 /// Of a record with less that is new the level says nothing: it has taught nobody how the content shrinks.
 const LEVEL_BYTES_MIN: usize = 4096;
@@ -72,9 +74,11 @@ const COMPRESSORS_MAX: usize = 4;
 pub struct Store {
     encoder: Mutex<EncoderHalf>,
     decoder: Mutex<DecoderHalf>,
-    tunnels: AtomicU64,
+    tunnels: Mutex<Tunnels>,
     counts: Counts,
     orders: Option<SyncSender<Order>>,
+    /// Whether one of them is to look.
+    is_look_ordered: AtomicBool,
     /// [`Disk::read_within`], if there is a disk.
     read_within: Option<Duration>,
     /// Whether what is on disk is known; true without a disk.
@@ -83,7 +87,7 @@ pub struct Store {
     problem: Mutex<Option<String>>,
     /// The last problems that [`Store::take_troubles`] told.
     told: Mutex<[Option<String>; 3]>,
-    /// Woken when something was read from disk.
+    /// Woken when something was read from disk, or a tunnel has ended.
     news: Notify,
     /// Changes when a segment was read back, or could not be.
     recalled: watch::Sender<()>,
@@ -219,12 +223,13 @@ impl Store {
         let store = Arc::new(Self {
             encoder: Mutex::new(EncoderHalf::new(memory_bytes / 2)),
             decoder: Mutex::new(DecoderHalf::new(memory_bytes / 2)),
-            tunnels: AtomicU64::new(0),
+            tunnels: Mutex::default(),
             counts: Counts {
                 level: AtomicI32::new(NO_LEVEL),
                 ..Counts::default()
             },
             orders: disk.is_some().then_some(orders),
+            is_look_ordered: AtomicBool::new(false),
             read_within: disk.as_ref().map(|disk| disk.read_within),
             opened: watch::channel(disk.is_none()).0,
             problem: Mutex::default(),
@@ -259,9 +264,13 @@ impl Store {
 
     /// Something is to be read back.
     fn wake_disk(&self) {
-        if let Some(orders) = &self.orders {
-            // If there are others, it is awake.
-            let _ = orders.try_send(Order::Look);
+        let Some(orders) = &self.orders else {
+            return;
+        };
+        // Once is enough, and flows that read much must not keep other orders out.
+        let is_ordered = self.is_look_ordered.swap(true, Ordering::AcqRel);
+        if !is_ordered && orders.try_send(Order::Look).is_err() {
+            self.is_look_ordered.store(false, Ordering::Release);
         }
     }
 
@@ -272,6 +281,11 @@ impl Store {
         if orders.is_some_and(|orders| orders.try_send(Order::Stop(answer)).is_ok()) {
             let _ = answered.recv_timeout(ORDER_WITHIN);
         }
+    }
+
+    /// The disk looks now: what is wanted from here on is another look.
+    fn handle_look(&self) {
+        self.is_look_ordered.store(false, Ordering::Release);
     }
 
     /// Forgets what is in memory, where no tunnel uses it; the next one begins anew.
@@ -372,6 +386,7 @@ impl Store {
 /// Reduction in one tunnel.
 pub struct Reduction {
     store: Arc<Store>,
+    tunnel: u64,
     sending: Mutex<Sending>,
     receiving: Mutex<Receiving>,
     /// Woken when the channel has something to say.
@@ -384,9 +399,10 @@ pub struct Reduction {
 impl Reduction {
     /// For a tunnel whose peer offered it. The newest tunnel has the log.
     pub(crate) fn new(store: Arc<Store>) -> Arc<Self> {
-        let tunnel = store.tunnels.fetch_add(1, Ordering::Relaxed);
+        let tunnel = lock(&store.tunnels).number();
         Arc::new(Self {
             store,
+            tunnel,
             sending: Mutex::new(Sending::new(tunnel)),
             receiving: Mutex::default(),
             talk: Notify::new(),

@@ -136,6 +136,22 @@ impl Receiving {
             Ok(Decoded::Mismatched) => (Why::Differs, (0, 0)),
             Err(()) => (Why::Epoch, (0, 0)),
         };
+        self.ask((flow, number), why, absent, length);
+        Ok(Read::Asked)
+    }
+
+    /// Asks for a record again whose log is still not announced.
+    pub(super) fn give_up(&mut self, number: (u64, u64), record: &Record) -> Result<(), Broken> {
+        let frame = match record {
+            Record::Frame(_, frame) | Record::Copy(_, _, frame) => frame,
+            Record::Bare(_) | Record::Literal(_) => return Err(Broken),
+        };
+        let (_, length) = place_of(frame).map_err(|_| Broken)?;
+        self.ask(number, Why::Epoch, (0, 0), length);
+        Ok(())
+    }
+
+    fn ask(&mut self, (flow, number): (u64, u64), why: Why, absent: (u64, u64), length: usize) {
         self.missed += 1;
         self.messages.push_back(Message::Missing {
             flow,
@@ -151,7 +167,6 @@ impl Receiving {
             is_whole: false,
         };
         self.awaited.insert(flow, awaited);
-        Ok(Read::Asked)
     }
 
     /// These positions need not be waited for any more.

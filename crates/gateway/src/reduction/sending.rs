@@ -71,6 +71,25 @@ pub(super) struct Sending {
     pub(super) missed: u64,
     /// What the peer has on disk.
     offer: Offer,
+    /// What it has in memory, until we have the log.
+    have: Option<Have>,
+    restarts: Restarts,
+}
+
+/// What the peer holds of a log.
+#[derive(Debug, Clone, Copy)]
+struct Have {
+    log: (u128, u32),
+    held: u64,
+    memory_bytes: u64,
+}
+
+/// A new log costs its memory, so a peer that asks for one again and again gets one a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Restarts {
+    Allowed,
+    Done,
+    Due,
 }
 
 impl Sending {
@@ -83,6 +102,8 @@ impl Sending {
             words: VecDeque::new(),
             missed: 0,
             offer: Offer::default(),
+            have: None,
+            restarts: Restarts::Allowed,
         }
     }
 
@@ -221,8 +242,13 @@ impl Sending {
         }
     }
 
-    /// Looks after flows whose peer does not read. `is_heard` says that the peer could have told.
+    /// Once a second: what had to wait, and flows whose peer does not read. `is_heard` says that the peer could have told.
     pub(super) fn review(&mut self, half: &mut EncoderHalf, now_ns: u64, is_heard: bool) {
+        self.take_log(half);
+        let is_due = std::mem::replace(&mut self.restarts, Restarts::Allowed) == Restarts::Due;
+        if is_due {
+            self.restart_for_peer(half);
+        }
         let end = half.of(self.tunnel).map_or(0, |encoder| encoder.position());
         let mut late = Vec::new();
         for (&flow, unread) in &mut self.flows {
@@ -265,9 +291,13 @@ impl Sending {
                 epoch,
                 held,
             } => {
-                let offer = std::mem::take(&mut self.offer);
-                let answer = half.attach(self.tunnel, (log, epoch), held, memory_bytes, offer);
-                self.words.extend(answer.into_iter().map(Word::Message));
+                let log = (log, epoch);
+                self.have = Some(Have {
+                    log,
+                    held,
+                    memory_bytes,
+                });
+                self.take_log(half);
             }
             Message::Stored { log, ref segments } => half.compare(&mut self.offer, log, segments),
             Message::Kept {
@@ -290,8 +320,30 @@ impl Sending {
                 position,
                 bytes,
             } => self.missing(half, (flow, record), why, (position, bytes)),
-            Message::Restart => self.restart(half),
+            Message::Restart => self.restart_for_peer(half),
             _ => (),
+        }
+    }
+
+    /// Takes the log, if no newer tunnel has it: when that has ended, the word of the peer may have come before.
+    fn take_log(&mut self, half: &mut EncoderHalf) {
+        if half.is_taken(self.tunnel) {
+            return;
+        }
+        if let Some(have) = self.have.take() {
+            let offer = std::mem::take(&mut self.offer);
+            let answer = half.attach(self.tunnel, have.log, have.held, have.memory_bytes, offer);
+            self.words.extend(answer.into_iter().map(Word::Message));
+        }
+    }
+
+    /// The peer has forgotten everything.
+    fn restart_for_peer(&mut self, half: &mut EncoderHalf) {
+        let before = self.restarts;
+        self.restarts = Restarts::Due;
+        if before == Restarts::Allowed {
+            self.restarts = Restarts::Done;
+            self.restart(half);
         }
     }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests are not recognised as tests by the lint
 
 mod readers;
+mod tunnels;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +13,7 @@ use farhaul_reduce::{Codec, Compressor, Encoder, Settings};
 use proptest::prelude::*;
 
 use super::halves::{DecoderHalf, EncoderHalf};
-use super::message::Message;
+use super::message::{Message, Why};
 use super::receiving::{Read, Receiving};
 use super::record::{CopyPlace, Draft, Record, Records, copied, literals, mark_of};
 use super::sending::{Sending, Word};
@@ -459,8 +460,18 @@ fn invariant_5_what_is_kept_for_the_peer_is_bounded() {
 #[test]
 fn invariant_5_answers_that_wait_are_bounded() {
     let mut world = ready();
-    for _ in 0..20_000 {
-        world.sending.handle(&mut world.encoder, &Message::Restart);
+    for number in 0..20_000 {
+        world.write(1, &noise(number, 100));
+    }
+    for record in 0..20_000 {
+        let missing = Message::Missing {
+            flow: 1,
+            record,
+            why: Why::Absent,
+            position: 0,
+            bytes: 0,
+        };
+        world.sending.handle(&mut world.encoder, &missing);
     }
     assert!(world.sending.is_flooded());
 }

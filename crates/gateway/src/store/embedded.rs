@@ -471,6 +471,7 @@ impl<F: Files> Store for Embedded<F> {
         bytes: &[u8],
         lengths: &BlockLengths,
     ) -> Result<(), StoreError> {
+        let is_pending = self.pending.contains_key(&key);
         let known = self.take_known(key, epoch);
         let is_news = |known: &Pending| {
             let mut both = known.entry.footer.lengths.iter().zip(lengths);
@@ -478,11 +479,13 @@ impl<F: Files> Store for Embedded<F> {
         };
         let mut pending = match known {
             Some(known) if is_news(&known) => known,
-            Some(known) if known.is_new => {
-                self.pending.insert(key, known);
+            Some(known) => {
+                // What was written and is not durable yet must not be forgotten.
+                if is_pending {
+                    self.pending.insert(key, known);
+                }
                 return Ok(());
             }
-            Some(_) => return Ok(()),
             None => self.new_entry(key, epoch)?,
         };
         let before = pending.entry.clone();
@@ -545,7 +548,11 @@ impl<F: Files> Store for Embedded<F> {
             catalog.counts.problem = Some(format!("{path}: {bad} blocks of a segment are damaged"));
             if lengths == [0; SEGMENT_BLOCKS] {
                 catalog.entries.remove(&key);
-                self.free.push(entry.slot);
+                match self.pending.get_mut(&key) {
+                    // More of it was written to the same slot and will be durable.
+                    Some(pending) => pending.is_new = true,
+                    None => self.free.push(entry.slot),
+                }
             } else if let Some(entry) = catalog.entries.get_mut(&key) {
                 // The damaged part is not offered again.
                 entry.footer = there;

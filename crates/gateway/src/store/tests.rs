@@ -219,6 +219,41 @@ fn a_block_that_cannot_be_read_costs_itself_only() {
 }
 
 #[test]
+fn a_segment_that_is_saved_twice_before_it_is_durable_is_durable_then() {
+    let paper = Paper::default();
+    let mut store = open(&paper, 1);
+    save(&mut store, 0, 1, &lengths(50));
+    store.sync().unwrap();
+    for _ in 0..2 {
+        save(&mut store, 0, 1, &lengths(100));
+    }
+    store.sync().unwrap();
+    let right = BTreeMap::from([(0, lengths(100))]);
+    assert_eq!(load_all(&mut store, &[1]), right);
+}
+
+#[test]
+fn a_segment_that_grows_and_cannot_be_read_keeps_its_room() {
+    let paper = Paper::default();
+    let mut store = open(&paper, 1);
+    let first = |length| std::array::from_fn(|nth| if nth == 0 { length } else { 0 });
+    save(&mut store, 0, 1, &first(50));
+    store.sync().unwrap();
+    save(&mut store, 0, 1, &first(100));
+    paper.0.lock().unwrap().unreadable.insert((0, 0));
+    assert_eq!(
+        load_all(&mut store, &[1]),
+        BTreeMap::from([(0, lengths(0))])
+    );
+    paper.0.lock().unwrap().unreadable.clear();
+    store.sync().unwrap();
+    save(&mut store, 1, 1, &first(70));
+    store.sync().unwrap();
+    let right = BTreeMap::from([(0, first(100)), (1, first(70))]);
+    assert_eq!(load_all(&mut store, &[1]), right);
+}
+
+#[test]
 fn another_epoch_replaces_and_clearing_leaves_nothing() {
     let paper = Paper::default();
     let mut store = open(&paper, 1);

@@ -225,14 +225,19 @@ impl Log {
     pub(crate) fn recall(&mut self, number: u64, bytes: &[u8], lengths: &BlockLengths) -> bool {
         let written = Written::of(lengths);
         let is_useful = bytes.len() == SEGMENT_BYTES && !written.ranges().is_empty();
-        if !is_useful || self.is_at_hand(number) || number >= self.segments_end() {
+        let is_near = self.segments_end().saturating_sub(number) <= self.segments_max as u64;
+        if !is_useful || !is_near || self.is_at_hand(number) || number >= self.segments_end() {
             return false;
         }
         let Some(slot) = self.free_slot(self.segments_end()) else {
             return false;
         };
         while self.first > number {
-            self.segments.push_front(Segment::default());
+            // Those between were at hand once: what they get from now on is not all there was.
+            self.segments.push_front(Segment {
+                is_partial: true,
+                ..Segment::default()
+            });
             self.first -= 1;
         }
         let start = slot as usize * SEGMENT_BYTES;

@@ -11,6 +11,11 @@ use crate::reduction::record::mark_of;
 use crate::reduction::shelf::{Half, NUMBER_MAX, Seed, Seeds, SharedCatalog, Shelf};
 use crate::store::Key;
 
+/// Whether an epoch came before another; 0 is none.
+fn is_before(epoch: u32, other: u32) -> bool {
+    other != 0 && epoch.wrapping_sub(other) > u32::MAX / 2
+}
+
 /// An epoch that is to come, as the peer announces it.
 struct Announced {
     epoch: u32,
@@ -135,6 +140,10 @@ impl DecoderHalf {
         shelf: Shelf,
         numbers: &[u64],
     ) -> bool {
+        let last = self.announced.as_ref().map_or(0, |known| known.epoch);
+        if is_before(epoch, self.epoch) || is_before(epoch, last) {
+            return true;
+        }
         let is_next_part = |known: &&mut Announced| known.epoch == epoch && known.shelf == shelf;
         let known = match self.announced.as_mut().filter(is_next_part) {
             Some(known) => known,
@@ -146,6 +155,12 @@ impl DecoderHalf {
         };
         known.numbers.extend_from_slice(numbers);
         known.numbers.len() <= SEEDS_MAX && shelf.base <= NUMBER_MAX
+    }
+
+    #[cfg(test)]
+    pub(in crate::reduction) fn announced_numbers(&self) -> Option<(u32, &[u64])> {
+        let announced = self.announced.as_ref()?;
+        Some((announced.epoch, &announced.numbers))
     }
 
     /// Bytes of this epoch that came from disk.
@@ -169,7 +184,8 @@ impl DecoderHalf {
         }
     }
 
-    /// The peer's log goes on at `start`, or begins anew.
+    /// The peer's log goes on at `start`, or begins anew. Tunnels overtake each other: the word of an epoch that is over, said on
+    /// an older one, changes nothing, for that of the epoch after it will not be said again.
     pub(in crate::reduction) fn follow(
         &mut self,
         log: u128,
@@ -178,6 +194,9 @@ impl DecoderHalf {
         key: u64,
         bytes: u64,
     ) {
+        if log == self.log && is_before(epoch, self.epoch) {
+            return;
+        }
         let is_same = (log, epoch) == (self.log, self.epoch) && self.decoder.is_some();
         if is_same {
             // Records may have overtaken this.

@@ -180,12 +180,22 @@ impl EncoderHalf {
         self.encoder.as_mut().filter(|_| is_owner)
     }
 
+    /// Whether this tunnel or a newer one has the log.
+    pub(in crate::reduction) fn is_taken(&self, tunnel: u64) -> bool {
+        self.owner.is_some_and(|owner| owner >= tunnel)
+    }
+
+    /// The tunnel has ended: another may have the log.
+    pub(in crate::reduction) fn detach(&mut self, tunnel: u64) {
+        self.owner = self.owner.filter(|owner| *owner != tunnel);
+    }
+
     /// Bytes that may be under way: what the other end does not hold is kept.
     pub(in crate::reduction) fn unheld_bytes_max(&self) -> u64 {
         self.agreed_bytes / 4
     }
 
-    /// The peer says what it has: the log goes on, or begins anew, with what is on both disks.
+    /// The peer says what it has: the log goes on, or begins anew, with what is on both disks. Not if it [is taken](Self::is_taken).
     pub(in crate::reduction) fn attach(
         &mut self,
         tunnel: u64,
@@ -194,10 +204,6 @@ impl EncoderHalf {
         peer_bytes: u64,
         mut offer: Offer,
     ) -> Vec<Message> {
-        // The word of an older tunnel may come later.
-        if self.owner.is_some_and(|owner| owner > tunnel) {
-            return Vec::new();
-        }
         let agreed_bytes = self.memory_bytes.min(peer_bytes);
         self.owner = Some(tunnel);
         let same = has == (self.log, self.epoch) && agreed_bytes == self.agreed_bytes;
