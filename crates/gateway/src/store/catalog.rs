@@ -309,6 +309,11 @@ fn root(footer: &Footer, whole: u16) -> BlockHash {
     half(hasher.finalize())
 }
 
+/// What is of this log, and the rest.
+pub(super) fn apart<V>(all: BTreeMap<Key, V>, log: u128) -> (BTreeMap<Key, V>, BTreeMap<Key, V>) {
+    all.into_iter().partition(|(key, _)| key.log == log)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use farhaul_reduce::{BLOCK_BYTES, BlockLengths, SEGMENT_BLOCKS, SEGMENT_BYTES};
 
-use super::catalog::{Catalog, Entry, Key};
+use super::catalog::{Catalog, Entry, Key, apart};
 use super::files::Files;
 use super::footer::{BlockHash, FOOTER_BYTES, Footer, block_hash};
 use super::identity::Label;
@@ -456,11 +456,6 @@ fn right(footer: &Footer, nth: usize, block: &[u8]) -> Option<(u32, BlockHash)> 
     let (&length, hash) = footer.lengths.get(nth).zip(footer.hashes.get(nth))?;
     let part = block.get(..length as usize)?;
     (length > 0 && block_hash(part) == *hash).then_some((length, *hash))
-}
-
-/// What is of this log, and the rest.
-fn apart<V>(all: BTreeMap<Key, V>, log: u128) -> (BTreeMap<Key, V>, BTreeMap<Key, V>) {
-    all.into_iter().partition(|(key, _)| key.log == log)
 }
 
 impl<F: Files> Store for Embedded<F> {
