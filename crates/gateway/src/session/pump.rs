@@ -178,7 +178,11 @@ impl Pump {
         while self.urgent.is_none()
             && let Some(frame) = self.repeats.poll(self.session.now_ns())
         {
-            self.send(frame).await?;
+            let is_urgent = matches!(frame.class, Class::Control | Class::Interactive);
+            // A copy of bulk is not worth a frame that is half written: given up, that ends the tunnel.
+            if is_urgent || self.bulk.is_none() {
+                self.send(frame).await?;
+            }
         }
         Ok(())
     }
