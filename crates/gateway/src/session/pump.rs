@@ -178,7 +178,7 @@ impl Pump {
         while self.urgent.is_none()
             && let Some(frame) = self.repeats.poll(self.session.now_ns())
         {
-            let is_urgent = matches!(frame.class, Class::Control | Class::Interactive);
+            let is_urgent = is_urgent(frame.class);
             // A copy of bulk is not worth a frame that is half written: given up, that ends the tunnel.
             if is_urgent || self.bulk.is_none() {
                 self.send(frame).await?;
@@ -275,7 +275,7 @@ impl Pump {
         let frame_bytes = frame.frame_bytes() as u64;
         let is_plain = frame.correction == Correction::Off;
         let lane = Lane::open(&self.session, frame).await?;
-        let is_urgent = matches!(class, Class::Control | Class::Interactive);
+        let is_urgent = is_urgent(class);
         let kind = Kind {
             is_urgent: is_urgent && !is_control,
             is_plain,
@@ -406,4 +406,9 @@ async fn woken() {
         false => Poll::Ready(()),
     })
     .await;
+}
+
+/// Whether somebody waits for frames of this class: they have a lane of their own.
+fn is_urgent(class: Class) -> bool {
+    matches!(class, Class::Control | Class::Interactive)
 }
