@@ -175,13 +175,12 @@ impl Pump {
 
     /// Hands over the copies that are due.
     async fn repeat(&mut self) -> Result<(), SessionEnd> {
-        while self.urgent.is_none()
-            && let Some(frame) = self.repeats.poll(self.session.now_ns())
-        {
-            let is_urgent = is_urgent(frame.class);
-            // A copy of bulk is not worth a frame that is half written: given up, that ends the tunnel.
-            if is_urgent || self.bulk.is_none() {
-                self.send(frame).await?;
+        while self.urgent.is_none() {
+            let is_bulk_free = self.bulk.is_none();
+            let is_free = |class| is_bulk_free || is_urgent(class);
+            match self.repeats.poll(self.session.now_ns(), is_free) {
+                Some(frame) => self.send(frame).await?,
+                None => break,
             }
         }
         Ok(())

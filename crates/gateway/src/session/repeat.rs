@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use farhaul_tunnel::Transmit;
+use farhaul_tunnel::{Class, Transmit};
 
 /// A longer frame is repaired beneath QUIC, where parts of it can be replaced.
 const FRAME_BYTES_MAX: usize = 256;
@@ -46,10 +46,20 @@ impl Repeats {
         }
     }
 
-    /// The next copy that is due.
-    pub(super) fn poll(&mut self, now_ns: u64) -> Option<Transmit> {
-        self.due_ns().filter(|due_ns| *due_ns <= now_ns)?;
-        self.0.pop_front().map(|(_, frame)| frame)
+    /// The next copy that is due and whose lane is free, as `is_free` says. One that comes when its lane is taken is left out: a
+    /// copy is worth neither waiting nor a frame that is half written, which given up ends the tunnel.
+    pub(super) fn poll(
+        &mut self,
+        now_ns: u64,
+        is_free: impl Fn(Class) -> bool,
+    ) -> Option<Transmit> {
+        while self.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
+            let (_, frame) = self.0.pop_front()?;
+            if is_free(frame.class) {
+                return Some(frame);
+            }
+        }
+        None
     }
 
     /// When the next one is due.
@@ -62,7 +72,7 @@ impl Repeats {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use farhaul_tunnel::{Class, Correction};
+    use farhaul_tunnel::Correction;
 
     fn frame(bytes: usize) -> Transmit {
         Transmit {
@@ -76,21 +86,43 @@ mod tests {
         }
     }
 
+    fn any(_: Class) -> bool {
+        true
+    }
+
     #[test]
     fn a_copy_is_due_two_packets_later_and_never_at_once() {
         let mut repeats = Repeats::default();
         repeats.add(1_000, 8_000_000, 2, &frame(80));
         repeats.add(2_000, 8_000_000, 1, &frame(81));
         assert_eq!(repeats.due_ns(), Some(16_001_000));
-        assert_eq!(repeats.poll(16_000_999), None);
-        assert_eq!(repeats.poll(16_001_000), Some(frame(80)));
-        assert_eq!(repeats.poll(16_001_000), None, "the next one is not due");
-        assert_eq!(repeats.poll(u64::MAX), Some(frame(81)));
+        assert_eq!(repeats.poll(16_000_999, any), None);
+        assert_eq!(repeats.poll(16_001_000, any), Some(frame(80)));
+        assert_eq!(
+            repeats.poll(16_001_000, any),
+            None,
+            "the next one is not due"
+        );
+        assert_eq!(repeats.poll(u64::MAX, any), Some(frame(81)));
         assert_eq!(repeats.due_ns(), Some(32_001_000), "the second copy");
-        assert_eq!(repeats.poll(u64::MAX), Some(frame(80)));
+        assert_eq!(repeats.poll(u64::MAX, any), Some(frame(80)));
         assert_eq!(repeats.due_ns(), None);
         repeats.add(0, 0, 1, &frame(80));
         assert_eq!(repeats.due_ns(), Some(GAP_NS_MIN), "on a fast link");
+    }
+
+    #[test]
+    fn a_copy_is_left_out_while_its_lane_is_taken() {
+        let mut repeats = Repeats::default();
+        let mut bulk = frame(90);
+        bulk.class = Class::Bulk;
+        repeats.add(0, 0, 1, &bulk);
+        repeats.add(1, 0, 1, &frame(80));
+        let is_free = |class| class == Class::Interactive;
+        assert_eq!(repeats.poll(u64::MAX, is_free), Some(frame(80)));
+        assert_eq!(repeats.due_ns(), None, "no copy waits for a lane");
+        repeats.add(2, 0, 1, &bulk);
+        assert_eq!(repeats.poll(u64::MAX, any), Some(bulk));
     }
 
     #[test]

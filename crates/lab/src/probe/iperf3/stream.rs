@@ -274,7 +274,12 @@ mod tests {
         let [sent, received] = counts[..] else {
             panic!("{counts:?}");
         };
-        assert!(sent.count.bytes >= 1000 && received.count.bytes <= sent.count.bytes);
+        // The end may fall between a block's way out and the look at the clock: each end decides for itself whether it counts.
+        assert!(sent.count.bytes >= 1000, "{sent:?}");
+        assert!(
+            received.count.bytes <= sent.count.bytes + 1000,
+            "{sent:?} {received:?}"
+        );
         // A pause is never made up for beyond the rate.
         let rate = sent.count.bit_per_s().unwrap();
         assert!(rate < 8_000_000.0 * 1.05 + 8000.0 / 0.3, "{rate}");
