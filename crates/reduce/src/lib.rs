@@ -67,5 +67,5 @@ pub use level::{Levels, TRIAL_EVERY};
 pub use log::{ReadAt, SEGMENT_BYTES};
 pub use sampler::{Sampler, Sampling};
 pub use segments::{BLOCK_BYTES, BlockLengths, SEGMENT_BLOCKS, Segments};
-pub use settings::{Advise, Memory, Settings};
+pub use settings::{Advise, DISK_PER_ANCHORS, Memory, Settings};
 pub use stats::{DecoderStats, EncoderStats};

@@ -13,6 +13,10 @@ pub enum Memory {
 
 /// Kept bytes for which there is room for one stretch of the virtual log.
 pub(crate) const BYTES_PER_EXTENT: usize = 256;
+/// Beside a disk there is room for so many stretches (16 MiB), however small the memory: they tell what is on disk, too.
+const DISK_EXTENTS: usize = 1 << 20;
+/// For so many bytes of disk one byte of anchors: 8 bytes for each 8 KiB, and some places of the index stay empty.
+pub const DISK_PER_ANCHORS: usize = 900;
 
 /// Called with a large block of memory before it is first touched, for example to ask for huge pages.
 pub type Advise = fn(what: Memory, start: *const u8, bytes: usize);
@@ -54,5 +58,31 @@ impl Settings {
             hash_key: 0,
             advise: |_, _, _| (),
         }
+    }
+
+    /// With `memory_bytes` of kept bytes at hand and `disk_bytes` on disk, of which the memory is a part. Anchors and the
+    /// map of what is on disk come on top of the memory, or a large disk would want a large memory.
+    pub fn of_memory_and_disk(memory_bytes: usize, disk_bytes: usize) -> Self {
+        let settings = Self::of_memory(memory_bytes);
+        let extents = (disk_bytes / BYTES_PER_EXTENT).min(DISK_EXTENTS);
+        Self {
+            anchor_bytes: disk_bytes / DISK_PER_ANCHORS,
+            extents_max: settings.extents_max.max(extents),
+            ..settings
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_has_a_map_of_its_own_size_beside_a_small_memory() {
+        let extents = |memory, disk| Settings::of_memory_and_disk(memory, disk).extents_max;
+        assert_eq!(extents(32 << 20, 0), 131_072);
+        assert_eq!(extents(32 << 20, 128 << 20), 524_288);
+        assert_eq!(extents(32 << 20, 1 << 40), 1 << 20, "16 MiB at most");
+        assert_eq!(extents(1 << 30, 1 << 40), 4 << 20, "as without a disk");
     }
 }

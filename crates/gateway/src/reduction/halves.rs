@@ -8,7 +8,8 @@ use farhaul_reduce::{BLOCK_BYTES, BlockLengths, SEGMENT_BLOCKS, SEGMENT_BYTES, S
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::pages::ask_for_large;
-use super::shelf::{Seeds, Shelf};
+use super::shelf::{Seeds, SharedCatalog, Shelf};
+use crate::lock::lock;
 use crate::store::{Catalog, Key};
 
 pub(super) use self::decoder::DecoderHalf;
@@ -44,14 +45,20 @@ fn seeds_max(memory_bytes: u64) -> usize {
     segments - segments / 8
 }
 
-fn settings(memory_bytes: u64, key: u64) -> Settings {
+fn settings(memory_bytes: u64, disk_bytes: u64, key: u64) -> Settings {
     let log_bytes = log_bytes_of(memory_bytes);
+    let disk_bytes = usize::try_from(disk_bytes).unwrap_or(usize::MAX);
     Settings {
         seed: random(),
         hash_key: key,
         advise: ask_for_large,
-        ..Settings::of_memory(log_bytes)
+        ..Settings::of_memory_and_disk(log_bytes, disk_bytes)
     }
+}
+
+/// What of the disk is a direction's, bytes; zero without one.
+fn disk_bytes(catalog: Option<&SharedCatalog>) -> u64 {
+    catalog.map_or(0, |catalog| lock(catalog).size_bytes())
 }
 
 /// The name on disk of a segment that is there: one of the epoch's own, or one it began with.

@@ -41,11 +41,9 @@ const DECODE_TARGET: f64 = 5.0;
 const SHARE_TARGET: f64 = 0.97;
 /// Wire bytes per byte of an identical re-send: 64 KiB for a gigabyte.
 const IDENTICAL_TARGET: f64 = 65_536.0 / 1e9;
-/// Memory of a direction where the rest is on disk, divided as a gateway does: four fifths are the log's, anchors may have a
-/// sixteenth, and an eighth is read ahead.
+/// Memory of a direction where the rest is on disk, divided as a gateway does: four fifths are the log's, and an eighth
+/// is read ahead.
 const DISK_TIER_MEMORY_BYTES: usize = 40 << 20;
-/// For so many bytes of disk one byte of anchors, as in a gateway.
-const DISK_PER_ANCHORS: usize = 900;
 /// Bytes of each version in units of 1e6.
 const MEGABYTES: usize = 256;
 const CONFIGS: [&str; 3] = ["first", "edited", "identical"];
@@ -196,10 +194,7 @@ fn way_rows(
 /// The same with little memory: what has left it is read back from disk.
 fn disk_rows(pair: &Pair, reference: Result<&reference::Zstd, &String>) -> Vec<Row> {
     let disk_bytes = settings(pair).memory_bytes;
-    let settings = Settings {
-        anchor_bytes: (disk_bytes / DISK_PER_ANCHORS).min(DISK_TIER_MEMORY_BYTES / 16),
-        ..Settings::of_memory(DISK_TIER_MEMORY_BYTES / 5 * 4)
-    };
+    let settings = Settings::of_memory_and_disk(DISK_TIER_MEMORY_BYTES / 5 * 4, disk_bytes);
     let mut link = Link::with_disks(settings, DISK_TIER_MEMORY_BYTES as u64 / 8);
     let mut rows = Vec::new();
     for (nth, input) in [&pair.first, &pair.second, &pair.second]

@@ -2,7 +2,7 @@
 
 use farhaul_reduce::{BlockLengths, Decoder, ReadAt, SEGMENT_BYTES, Segments, Settings};
 
-use super::{SEEDS_MAX, SEGMENTS_PER_MESSAGE, WHOLE, key_of, seeds_max, settings};
+use super::{SEEDS_MAX, SEGMENTS_PER_MESSAGE, WHOLE, disk_bytes, key_of, seeds_max, settings};
 use crate::lock::lock;
 use crate::reduction::held::Held;
 use crate::reduction::message::Message;
@@ -204,8 +204,9 @@ impl DecoderHalf {
         } else {
             self.held = Held::new(start);
             let memory_bytes = bytes.min(self.memory_bytes);
+            let disk_bytes = disk_bytes(self.catalog.as_ref());
             (self.log, self.epoch) = (log, epoch);
-            let mut decoder = Decoder::new(settings(memory_bytes, key));
+            let mut decoder = Decoder::new(settings(memory_bytes, disk_bytes, key));
             self.shelve(&mut decoder, start, memory_bytes);
             self.decoder = Some(decoder);
         }

@@ -3,8 +3,8 @@
 use farhaul_reduce::{BlockLengths, Encoder, ReadAt, Segments, Settings};
 
 use super::{
-    LOG_PERCENT, MEMORY_BYTES_MIN, SEEDS_MAX, SEGMENTS_PER_MESSAGE, key_of, log_bytes_of, random,
-    seeds_max, settings,
+    LOG_PERCENT, MEMORY_BYTES_MIN, SEEDS_MAX, SEGMENTS_PER_MESSAGE, disk_bytes, key_of,
+    log_bytes_of, random, seeds_max, settings,
 };
 use crate::lock::lock;
 use crate::reduction::Compared;
@@ -13,8 +13,6 @@ use crate::reduction::recalls::{Far, Recall, Recalls};
 use crate::reduction::shelf::{Half, NUMBER_MAX, Offer, Seed, Seeds, SharedCatalog, Shelf};
 use crate::store::{Key, Listed};
 
-/// For so many bytes of disk one byte of memory finds them again, a little more than there are anchors.
-const DISK_PER_ANCHORS: u64 = 900;
 /// Of the memory for the log, what may be read ahead.
 const AHEAD_SHARE: u64 = 8;
 
@@ -253,10 +251,7 @@ impl EncoderHalf {
         self.epoch = self.epoch.wrapping_add(1).max(1);
         self.begun = self.begun.saturating_add(1);
         self.key = random();
-        let mut encoder = Encoder::new(Settings {
-            anchor_bytes: self.anchor_bytes(),
-            ..settings(self.agreed_bytes, self.key)
-        });
+        let mut encoder = Encoder::new(self.settings());
         let mut messages = self.shelve(&mut encoder, offer);
         let start = encoder.position();
         encoder.handle_held(start);
@@ -265,14 +260,12 @@ impl EncoderHalf {
         messages
     }
 
-    /// For what finds bytes again that are on disk only: beside the memory, or a large disk would want a large memory.
-    fn anchor_bytes(&self) -> usize {
-        usize::try_from(self.disk_bytes() / DISK_PER_ANCHORS).unwrap_or(0)
+    fn settings(&self) -> Settings {
+        settings(self.agreed_bytes, self.disk_bytes(), self.key)
     }
 
     fn disk_bytes(&self) -> u64 {
-        let disk = self.catalog.as_deref().map(lock);
-        disk.map_or(0, |catalog| catalog.size_bytes())
+        disk_bytes(self.catalog.as_ref())
     }
 
     /// Drops the log; the next tunnel begins anew.
@@ -449,7 +442,7 @@ mod tests {
         let segments = 1e12 / farhaul_reduce::SEGMENT_BYTES as f64;
         let known_bytes = segments * crate::store::entry_bytes() as f64 * 1.5;
         let far_bytes = segments / 2.0 * size_of::<(u64, Listed)>() as f64 * 1.5;
-        let anchor_bytes = 1e12 / 2.0 / DISK_PER_ANCHORS as f64;
+        let anchor_bytes = 1e12 / 2.0 / farhaul_reduce::DISK_PER_ANCHORS as f64;
         let all_bytes = known_bytes + far_bytes + anchor_bytes;
         println!("{:.2} GB", all_bytes / 1e9);
         assert!((0.5e9..1.5e9).contains(&all_bytes), "{all_bytes}");
@@ -467,7 +460,7 @@ mod tests {
             let mut half = EncoderHalf::new(memory_bytes);
             half.agreed_bytes = memory_bytes;
             half.set_catalog(disk.catalog());
-            let found_bytes = half.anchor_bytes() as u64 * 8192 / 8;
+            let found_bytes = half.settings().anchor_bytes as u64 * 8192 / 8;
             assert!(found_bytes > 1 << 40, "{memory_bytes}: {found_bytes}");
         }
         drop(disk);
