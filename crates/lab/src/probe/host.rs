@@ -37,6 +37,8 @@ pub struct HostFacts {
     pub window_share_shift: Option<i64>,
     /// `net.ipv4.tcp_mtu_probing`.
     pub mtu_probing: Option<u64>,
+    /// `net.ipv4.tcp_ecn`: 0 never, 1 asks for it and agrees, 2 agrees.
+    pub ecn: Option<u64>,
 }
 
 impl HostFacts {
@@ -60,6 +62,7 @@ impl HostFacts {
             congestion_control: setting("ipv4/tcp_congestion_control"),
             window_share_shift: setting("ipv4/tcp_adv_win_scale").and_then(|t| t.parse().ok()),
             mtu_probing: number("ipv4/tcp_mtu_probing"),
+            ecn: number("ipv4/tcp_ecn"),
         }
     }
 
@@ -79,6 +82,7 @@ impl HostFacts {
         };
         let flag =
             |value: Option<bool>| value.map_or_else(String::new, |on| u8::from(on).to_string());
+        let number = |value: Option<u64>| value.map_or_else(String::new, |n| n.to_string());
         let (rmem, wmem) = ("net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem");
         let control = |facts: &Self| facts.congestion_control.clone().unwrap_or_default();
         [
@@ -108,6 +112,7 @@ impl HostFacts {
                 flag(self.receive_autotuning),
                 flag(other.receive_autotuning),
             ),
+            ("net.ipv4.tcp_ecn", number(self.ecn), number(other.ecn)),
             (
                 "net.ipv4.tcp_congestion_control",
                 control(self),

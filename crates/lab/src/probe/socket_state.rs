@@ -135,6 +135,11 @@ impl TcpState {
     pub fn scales_windows(&self) -> bool {
         self.options & 4 != 0
     }
+
+    /// Whether both ends agreed on explicit congestion notification.
+    pub(crate) fn uses_ecn(&self) -> bool {
+        self.options & 8 != 0
+    }
 }
 
 fn take<const N: usize>(raw: &[u8], at: usize) -> [u8; N] {

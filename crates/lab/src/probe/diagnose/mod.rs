@@ -1,8 +1,10 @@
 //! From what was seen to what is wrong: a pure function.
 //!
 //! Every fault needs evidence of its own; slow alone is none. Each file judges
-//! one kind: what the hosts do ([`hosts`]), what the circuit loses ([`loss`]).
+//! one kind: what the hosts do ([`hosts`]), what the circuit loses ([`loss`]),
+//! what of a handshake is changed on the way ([`handshake`]).
 
+mod handshake;
 mod hosts;
 mod loss;
 mod way;
@@ -259,6 +261,7 @@ fn notes(seen: &Observations, ways: &[Option<Way<'_>>]) -> Vec<String> {
             }
         }
     }
+    notes.extend(handshake::notes(seen));
     for way in ways.iter().flatten() {
         notes.extend(way.notes());
     }

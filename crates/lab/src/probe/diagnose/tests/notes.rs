@@ -3,6 +3,7 @@
 use super::*;
 use crate::probe::observe::StreamPair;
 use crate::probe::socket_state::{SocketSettings, TcpState};
+use crate::probe::syn::SynOptions;
 use crate::probe::tcp_test::StreamEnd;
 
 #[test]
@@ -151,4 +152,82 @@ fn counts_that_cannot_be_have_no_sum_that_overflows() {
     seen.quiet_up = flow(Direction::Up, odd());
     seen.quiet_down = flow(Direction::Down, odd());
     assert_eq!(diagnose(&seen).faults(), []);
+}
+
+/// What is said of a SYN that arrived so at the server, from a client of such a
+/// setting, whose stream has these options.
+fn told_of_syn(ecn: (u64, u64), options: u8, syn: SynOptions) -> Vec<String> {
+    let verdict = changed(|seen| {
+        seen.client_host.as_mut().unwrap().ecn = Some(ecn.0);
+        seen.server_host.as_mut().unwrap().ecn = Some(ecn.1);
+        for (loaded, goes_up) in [(&mut seen.tcp_up, true), (&mut seen.tcp_down, false)] {
+            let test = &mut loaded.as_mut().unwrap().test;
+            let way = if goes_up {
+                &mut test.up
+            } else {
+                &mut test.down
+            };
+            let mut pair = agreed_on(options);
+            (pair.sender.goes_up, pair.receiver.goes_up) = (goes_up, goes_up);
+            let (client, server) = match goes_up {
+                true => (&mut pair.sender, &mut pair.receiver),
+                false => (&mut pair.receiver, &mut pair.sender),
+            };
+            server.settings.syn = Some(syn);
+            // Only the client knows what it asked for and what was answered.
+            server.settings.at_start.options = 0xff;
+            client.settings.at_start.options = options;
+            way.as_mut().unwrap().streams = vec![pair];
+        }
+    });
+    assert_eq!(verdict.faults(), []);
+    let of_others = |note: &String| !note.contains("differs:");
+    verdict.notes.into_iter().filter(of_others).collect()
+}
+
+#[test]
+fn a_syn_that_arrives_without_the_ecn_it_asked_for_is_noted_once() {
+    let syn = |asks_ecn| SynOptions {
+        asks_ecn,
+        ..SynOptions::default()
+    };
+    const ALL: u8 = 15;
+    assert_eq!(told_of_syn((2, 2), 7, syn(false)), [""; 0]);
+    assert_eq!(told_of_syn((1, 2), ALL, syn(true)), [""; 0]);
+    let cleared = told_of_syn((1, 2), 7, syn(false));
+    assert!(
+        cleared.len() == 1 && cleared[0].contains("its SYN arrives without"),
+        "{cleared:?}"
+    );
+    let answer = told_of_syn((1, 2), 7, syn(true));
+    assert!(
+        answer.len() == 1 && answer[0].contains("its answer arrives without"),
+        "{answer:?}"
+    );
+    // A server that never agrees is no box.
+    assert_eq!(told_of_syn((1, 0), 7, syn(true)), [""; 0]);
+}
+
+#[test]
+fn a_syn_of_another_mark_is_noted_where_datagrams_keep_theirs() {
+    let syn = SynOptions {
+        tos: 0x2a,
+        ..SynOptions::default()
+    };
+    let told = told_of_syn((2, 2), 7, syn);
+    assert!(
+        told.len() == 1 && told[0].contains("from 0 to 10"),
+        "{told:?}"
+    );
+    let mut seen = clean();
+    let streams = &mut seen.tcp_up.as_mut().unwrap().test;
+    let mut pair = agreed_on(7);
+    pair.receiver.settings.syn = Some(syn);
+    streams.up.as_mut().unwrap().streams = vec![pair];
+    seen.path.as_mut().unwrap().up_rewritten = vec![Rewriting {
+        sent: 0,
+        arrived: 0x28,
+    }];
+    let notes = diagnose(&seen).notes;
+    assert_eq!(notes.len(), 1, "{notes:?}");
 }
