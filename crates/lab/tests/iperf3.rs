@@ -10,7 +10,7 @@ use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use farhaul_lab::probe::iperf3::{Iperf3Plan, Iperf3Result, run};
-use farhaul_lab::probe::tcp_test::Direction;
+use farhaul_lab::probe::tcp_test::{Direction, TcpPlan};
 use farhaul_lab::probe::{Client, ProbeError, Server, ServerOptions};
 use serde_json::Value;
 
@@ -70,6 +70,31 @@ impl Drop for Ours {
     }
 }
 
+/// What can be on its way in a stream when its receiver stops counting: as much as
+/// the buffers of both ends may hold.
+fn on_the_way_bytes() -> f64 {
+    let most = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
+        text.split_whitespace()
+            .last()
+            .unwrap()
+            .parse::<f64>()
+            .unwrap()
+    };
+    most("tcp_wmem") + most("tcp_rmem")
+}
+
+/// Datagrams that any socket had no room for so far: over loopback nothing else is
+/// lost, however long a reader is held up.
+fn dropped() -> f64 {
+    let text = std::fs::read_to_string("/proc/net/snmp").unwrap();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let mut pairs = names.split(' ').zip(values.split(' '));
+    let (_, value) = pairs.find(|(name, _)| *name == "RcvbufErrors").unwrap();
+    value.parse().unwrap()
+}
+
 fn bytes(sum: &Value) -> f64 {
     sum["bytes"].as_f64().unwrap_or_else(|| panic!("{sum}"))
 }
@@ -96,10 +121,22 @@ fn the_real_client_tests_tcp_with_our_server() {
                 continue;
             };
             let received = &end[format!("sum_received{way}")];
-            // The receiver stops counting while some is still on its way.
             let (sent, received) = (bytes(sent), bytes(received));
-            assert!(sent > 1e6 && received > sent * 0.5, "{words}: {end}");
-            assert!(received <= sent * 1.01, "{words}: {end}");
+            // Where the first second is left out, what was on its way then counts at
+            // the receiver only; else each end decides on its last blocks for itself.
+            let on_the_way = on_the_way_bytes() * streams as f64;
+            let before = if words.contains("-O") {
+                on_the_way
+            } else {
+                1e6
+            };
+            assert!(sent > 1e6 && received > 0.0, "{words}: {end}");
+            // A sender goes on until it hears of the end, which may take as long again.
+            assert!(
+                received >= (sent - on_the_way).min(sent / 2.0),
+                "{words}: {end}"
+            );
+            assert!(received <= sent + before, "{words}: {end}");
         }
     }
 }
@@ -112,7 +149,9 @@ fn the_real_client_tests_udp_with_our_server() {
         ("-u -t 1 -b 5M -l 1000 -R", 1),
         ("-u -t 1 -b 2M -l 500 -P 2 --bidir --udp-counters-64bit", 4),
     ] {
+        let before = dropped();
         let report = server.client(words);
+        let dropped = dropped() - before;
         assert_eq!(report["error"], Value::Null, "{words}");
         let end = &report["end"];
         let all = end["streams"].as_array().unwrap();
@@ -121,9 +160,8 @@ fn the_real_client_tests_udp_with_our_server() {
             let udp = &stream["udp"];
             let packets = udp["packets"].as_f64().unwrap();
             assert!(packets > 100.0, "{words}: {udp}");
-            // Over loopback only what a held-up reader has no room for is lost.
             let lost = udp["lost_packets"].as_f64().unwrap();
-            assert!((0.0..packets * 0.5).contains(&lost), "{words}: {udp}");
+            assert!((0.0..=dropped).contains(&lost), "{words}: {udp} {dropped}");
         }
     }
 }
@@ -131,9 +169,13 @@ fn the_real_client_tests_udp_with_our_server() {
 #[test]
 fn several_clients_are_served_at_once_and_no_more_than_allowed() {
     let server = Ours::start(2);
-    let ours = Client::connect("127.0.0.1", server.address.port(), Arc::default()).unwrap();
-    let long = server.start_client("-t 2");
-    sleep(Duration::from_millis(500));
+    let mut ours = Client::connect("127.0.0.1", server.address.port(), Arc::default()).unwrap();
+    let long = server.start_client("-t 4");
+    let others = |ours: &mut Client| {
+        let moment = TcpPlan::new(Direction::Up, 1);
+        ours.tcp(&moment).unwrap().other_sessions
+    };
+    while others(&mut ours) == 0 {}
     let third = server.client("-t 1");
     let busy = third["error"].as_str().unwrap();
     assert!(busy.contains("busy"), "{busy}");
@@ -230,9 +272,14 @@ fn our_client_tests_tcp_with_the_real_server() {
         assert_eq!(result.down.is_some(), direction.has_down());
         for way in [result.up, result.down].into_iter().flatten() {
             assert_eq!(way.streams.len(), 2);
-            let (sent, received) = (way.sent_bit_per_s, way.received_bit_per_s);
-            let (sent, received) = (sent.unwrap(), received.unwrap());
-            assert!(sent > 8e6 && received > sent * 0.5, "{sent} {received}");
+            assert!(way.sent_bit_per_s > Some(8e6) && way.received_bit_per_s > Some(0.0));
+            for stream in &way.streams {
+                let [sent, received] =
+                    [stream.sender, stream.receiver].map(|count| count.bytes as f64);
+                let least = (sent - on_the_way_bytes()).min(sent / 2.0);
+                let is_near = received > 0.0 && received >= least && received <= sent + 1e6;
+                assert!(is_near, "{stream:?}");
+            }
             assert!(way.streams.iter().all(|stream| stream.state.is_some()));
         }
     }
@@ -244,10 +291,15 @@ fn our_client_tests_udp_with_the_real_server() {
     for direction in [Direction::Up, Direction::Down, Direction::Both] {
         let mut plan = plan(direction);
         (plan.udp, plan.bit_per_s, plan.block_bytes) = (true, Some(4_000_000), Some(1000));
+        let before = dropped();
         let result = server.test(&plan).unwrap();
+        let dropped = dropped() - before;
         for way in [result.up, result.down].into_iter().flatten() {
             assert!(way.packets > 100, "{way:?}");
-            assert!(way.lost < way.packets as i64 / 2, "{way:?}");
+            assert!(
+                (0.0..=dropped).contains(&(way.lost as f64)),
+                "{way:?} {dropped}"
+            );
         }
     }
 }
@@ -270,8 +322,12 @@ fn the_servers_own_window_holds_unless_a_client_asks_for_one() {
     let own = window_of(&plan);
     assert!(own <= 16 << 10, "{own}");
     plan.window_bytes = Some(128 << 10);
-    let asked_for = window_of(&plan);
-    assert!(asked_for > 16 << 10, "{asked_for}");
+    // It is what is left at the end: nothing, where the reader was held up just then.
+    let windows: Vec<u32> = (0..5).map(|_| window_of(&plan)).collect();
+    assert!(
+        windows.iter().any(|window| *window > 16 << 10),
+        "{windows:?}"
+    );
 }
 
 /// A client of our server that has just been told to open its streams.
@@ -326,7 +382,7 @@ fn a_stray_datagram_opens_no_stream() {
     let (stray, wanted) = (socket(), socket());
     stray.send(b"who is there?").unwrap();
     stray.send(b"6789 6789").unwrap();
-    sleep(Duration::from_millis(500));
+    // Behind them in the same queue.
     wanted.send(b"6789").unwrap();
     let patience = Some(Duration::from_secs(20));
     wanted.set_read_timeout(patience).unwrap();

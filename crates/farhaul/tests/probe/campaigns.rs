@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::schema::{fits, schema};
-use crate::{CAMPAIGN, FARHAUL, LINE, Server, document, ended, probe};
+use crate::{CAMPAIGN, Deaf, FARHAUL, LINE, Server, document, ended, probe};
 
 /// A folder of a campaign; removed when dropped.
 pub(crate) struct Folder(PathBuf);
@@ -71,7 +71,7 @@ fn a_campaign_goes_on_and_ends_with_document_and_page() {
     let file = folder.file();
     let campaign = |more: &[&str]| {
         let words = campaign_words(&server.port, &file);
-        let settings = ["--way", "both", "--for", "30ms", "--circuit", "1000"];
+        let settings = ["--way", "both", "--for", "300ms", "--circuit", "1000"];
         probe(&[&words[..], &settings, more].concat())
     };
     let windows = ["--windows", "16k,own"];
@@ -119,7 +119,7 @@ fn a_campaign_outlives_its_server_and_an_interrupt_ends_it_with_a_document() {
     let (server, folder) = (Server::start(), Folder::new("outage"));
     let child = Command::new(FARHAUL)
         .args(["probe", "campaign", "127.0.0.1", "--port", &server.port])
-        .args(["--runs", "100000", "--for", "30ms", "--json"])
+        .args(["--runs", "100000", "--for", "200ms", "--json"])
         .args(["--file", &folder.file()])
         .stdout(Stdio::piped())
         .spawn()
@@ -350,12 +350,11 @@ fn an_iperf3_where_ours_was_wanted_is_named() {
 
 #[test]
 fn a_missing_iperf3_is_named() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = nobody.local_addr().unwrap().port().to_string();
-    drop(nobody);
+    let nobody = Deaf::new();
+    let port = nobody.port.as_str();
     let folder = Folder::new("no-iperf3");
     let file = folder.file();
-    let words = ["campaign", "127.0.0.1", "--port", &port, "--iperf3"];
+    let words = ["campaign", "127.0.0.1", "--port", port, "--iperf3"];
     let none = [&words[..], &["--runs", "9", "--file", &file, "--json"]].concat();
     let none = document(&probe(&none), CAMPAIGN);
     assert_eq!(

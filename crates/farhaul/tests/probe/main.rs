@@ -8,7 +8,7 @@ mod schema;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -61,8 +61,37 @@ impl Server {
 }
 
 impl Server {
-    fn pid(&self) -> u32 {
-        self.child.id()
+    /// Threads that serve a client.
+    fn at_work(&self) -> usize {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let names = tasks.flat_map(|task| fs::read_to_string(task.unwrap().path().join("comm")));
+        names.filter(|name| name.trim() == "probe-client").count()
+    }
+
+    fn wait_for_a_client(&self) {
+        let begin = Instant::now();
+        while self.at_work() == 0 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "nobody came");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A port that nobody listens on and nobody else can take meanwhile: that of a
+/// connection.
+struct Deaf {
+    port: String,
+    _ends: (TcpListener, TcpStream),
+}
+
+impl Deaf {
+    fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        Self {
+            port: stream.local_addr().unwrap().port().to_string(),
+            _ends: (listener, stream),
+        }
     }
 }
 
@@ -155,10 +184,8 @@ fn whole_examinations_and_iperf3s_tests_fit_the_schema() {
 
 #[test]
 fn failures_have_their_codes_and_documents() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port().to_string();
-    drop(listener);
-    let refused = probe(&["diagnose", "127.0.0.1", "--port", &port, "--json"]);
+    let deaf = Deaf::new();
+    let refused = probe(&["diagnose", "127.0.0.1", "--port", &deaf.port, "--json"]);
     assert_eq!(report(&refused)["error"]["code"], "unreachable");
     let unknown = probe(&["tcp", "no-such-host.invalid", "--json"]);
     assert_eq!(report(&unknown)["error"]["code"], "unknown-host");
@@ -238,6 +265,7 @@ fn ended(mut child: Child) -> Output {
 fn an_interrupted_test_ends_with_a_document() {
     let server = Server::start();
     let child = start(&server);
+    server.wait_for_a_client();
     std::thread::sleep(Duration::from_millis(1500));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -248,6 +276,7 @@ fn an_interrupted_test_ends_with_a_document() {
 fn a_server_that_dies_in_the_middle_is_a_lost_one() {
     let server = Server::start();
     let child = start(&server);
+    server.wait_for_a_client();
     std::thread::sleep(Duration::from_millis(1500));
     drop(server);
     assert_eq!(report(&ended(child))["error"]["code"], "lost");
@@ -257,6 +286,7 @@ fn a_server_that_dies_in_the_middle_is_a_lost_one() {
 fn a_client_that_is_killed_makes_room_for_the_next() {
     let server = Server::for_clients("1");
     let mut child = start(&server);
+    server.wait_for_a_client();
     std::thread::sleep(Duration::from_millis(1500));
     child.kill().unwrap();
     child.wait().unwrap();

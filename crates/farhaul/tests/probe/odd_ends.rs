@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::{CAMPAIGN, FARHAUL, REPORT, Server, document, ended, probe, report};
+use crate::{CAMPAIGN, Deaf, FARHAUL, REPORT, Server, document, ended, probe, report};
 
 /// What a server does with a connection, its first bytes being read.
 type Manners = fn(&mut TcpStream);
@@ -201,6 +201,18 @@ fn a_signal_ends_the_wait_for_a_silent_server() {
     }
 }
 
+/// Until a program has taken SIGINT into its own hands.
+fn until_it_hears(child: &Child) {
+    let hears = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & 0b10 != 0
+    };
+    while !hears() {
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_signal_ends_every_verbs_test() {
     let server = Server::start();
@@ -216,6 +228,7 @@ fn a_signal_ends_every_verbs_test() {
             let port = server.port.clone();
             scope.spawn(move || {
                 let child = start_verb(verb, &port);
+                until_it_hears(&child);
                 thread::sleep(Duration::from_secs(2));
                 kill_process(Pid::from_child(&child), Signal::INT).unwrap();
                 let seen = document(&ended(child), REPORT);
@@ -377,6 +390,7 @@ fn a_signal_also_ends_a_test_whose_server_said_too_early_that_it_is_over() {
             let port = between(&server, harm);
             scope.spawn(move || {
                 let child = start_verb(words, &port);
+                until_it_hears(&child);
                 thread::sleep(Duration::from_secs(2));
                 kill_process(Pid::from_child(&child), Signal::INT).unwrap();
                 let seen = document(&ended(child), REPORT);
@@ -388,12 +402,10 @@ fn a_signal_also_ends_a_test_whose_server_said_too_early_that_it_is_over() {
 
 #[test]
 fn a_full_standard_error_changes_no_exit_code() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port().to_string();
-    drop(listener);
+    let deaf = Deaf::new();
     for words in [&["diagnose"][..], &["tcp"], &["campaign", "--runs", "1"]] {
         let folder = crate::campaigns::Folder::new("full");
-        let mut asked = command(words, &port);
+        let mut asked = command(words, &deaf.port);
         if words[0] == "campaign" {
             asked.extend(["--file".to_owned(), folder.file()]);
         }
@@ -585,19 +597,12 @@ fn a_server_that_cannot_listen_says_why() {
 #[test]
 fn a_client_that_is_killed_leaves_no_thread_of_the_server_at_work() {
     let server = Server::start();
-    let threads = || {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
-        tasks.count()
-    };
-    let before = threads();
     let mut child = start(&server.port);
-    while threads() == before {
-        thread::sleep(Duration::from_millis(20));
-    }
+    server.wait_for_a_client();
     child.kill().unwrap();
     child.wait().unwrap();
     let begin = Instant::now();
-    while threads() > before {
+    while server.at_work() > 0 {
         assert!(begin.elapsed() < Duration::from_secs(60), "still at work");
         thread::sleep(Duration::from_millis(50));
     }
