@@ -11,7 +11,7 @@ use farhaul_lab::probe::examine::{Single, TCP_MS_MIN, Target, examine, single, w
 use farhaul_lab::probe::iperf3::Iperf3Plan;
 use farhaul_lab::probe::sweep::FIRST_BYTES as SWEEP_FIRST_BYTES;
 use farhaul_lab::probe::tcp_test::{Direction, TcpPlan, WINDOW_BYTES_MIN};
-use farhaul_lab::probe::{PORT, ProbeError, Report, Server, ServerOptions, text};
+use farhaul_lab::probe::{PORT, ProbeError, Report, Server, ServerOptions, UdpPorts, text};
 
 use crate::campaign_command::{CampaignCommand, ReportCommand};
 use crate::failure::Failure;
@@ -106,6 +106,10 @@ struct Serve {
     /// Advertise no larger receive window, in bytes (8192, 64k, 1m).
     #[arg(long, value_name = "BYTES", value_parser = window)]
     window: Option<u32>,
+    /// Datagrams of our own clients only to these ports, for a firewall: two for
+    /// each client at once [default: the system chooses].
+    #[arg(long, value_name = "FIRST-LAST", value_parser = UdpPorts::parse)]
+    udp_ports: Option<UdpPorts>,
 }
 
 #[derive(Debug, Args)]
@@ -352,12 +356,21 @@ impl Serve {
                 "iperf 2 needs a port of its own: `--port` and `--iperf2` are both {port}"
             )));
         }
+        let mut taken = [Some(self.port), self.iperf2].into_iter().flatten();
+        if let Some(ports) = self.udp_ports
+            && let Some(port) = taken.find(|port| ports.has(*port))
+        {
+            return Err(Failure::usage(format!(
+                "iperf clients send datagrams to port {port}: `--udp-ports` must leave it out"
+            )));
+        }
         let options = ServerOptions {
             address: self.listen,
             port: self.port,
             iperf2_port: self.iperf2,
             sessions_max: self.clients,
             window_bytes: self.window,
+            udp_ports: self.udp_ports,
             ..ServerOptions::default()
         };
         let server = Server::listen(options, stop_on_signal()?)?;
@@ -366,6 +379,9 @@ impl Serve {
         }
         for address in server.iperf2_addresses() {
             print::line(&format!("listening for iperf 2 on {address}"))?;
+        }
+        if let Some((first, last)) = self.udp_ports.map(UdpPorts::ends) {
+            print::line(&format!("datagrams to UDP ports {first} to {last}"))?;
         }
         Ok(server.run()?)
     }

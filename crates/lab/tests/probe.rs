@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_lab::probe::datagram_flow::FlowPlan;
 use farhaul_lab::probe::tcp_test::{Direction, TcpPlan};
-use farhaul_lab::probe::{Client, ProbeError, Server, ServerOptions};
+use farhaul_lab::probe::{Client, ProbeError, Server, ServerOptions, UdpPorts};
 use serde_json::Value;
 
 struct Running {
@@ -132,6 +132,35 @@ fn datagrams_are_counted_both_ways() {
         );
         assert!(way.count.line_bit_per_s.unwrap() > 1e6);
     }
+}
+
+/// Two UDP ports beside each other that are free, as far as anybody can know.
+fn two_ports() -> UdpPorts {
+    let bind = |port: u16| UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok();
+    let pair = (0..100).find_map(|_| {
+        let first = bind(0)?.local_addr().ok()?.port();
+        let next = first.checked_add(1)?;
+        (bind(first).is_some() && bind(next).is_some()).then(|| format!("{first}-{next}"))
+    });
+    UdpPorts::parse(&pair.unwrap()).unwrap()
+}
+
+#[test]
+fn a_server_behind_a_firewall_keeps_to_its_udp_ports() {
+    let server = Running::new(|options| options.udp_ports = Some(two_ports()));
+    let mut first = server.client();
+    let plan = FlowPlan::even(Direction::Both, 100, 80_000.0, 0.1);
+    let result = first.datagrams(&plan).unwrap();
+    assert!(result.up.unwrap().count.received > 0 && result.down.unwrap().count.received > 0);
+    // One for the echoes of each: none is left for a third, nor for a test, with
+    // which the session ends that asked for it.
+    let second = server.client();
+    let third = connect(server.address).unwrap_err();
+    for error in [third, first.datagrams(&plan).unwrap_err()] {
+        assert_eq!(error.code(), "refused", "{error}");
+        assert!(error.to_string().contains("are in use"), "{error}");
+    }
+    second.end();
 }
 
 #[test]

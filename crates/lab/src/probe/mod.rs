@@ -42,4 +42,4 @@ pub use client::Client;
 pub use error::{FAULT_EXIT_CODE, ProbeError};
 pub use message::PORT;
 pub use report::Report;
-pub use server::{Server, ServerOptions};
+pub use server::{Server, ServerOptions, UdpPorts};

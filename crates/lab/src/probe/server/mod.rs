@@ -8,6 +8,7 @@ mod echo;
 mod iperf2;
 mod iperf2_udp;
 mod iperf3;
+mod ports;
 mod session;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use super::error::{ProbeError, While};
 use super::iperf3::{COOKIE_BYTES, Cookie, begins_cookie};
 use super::message::{Greeting, Purpose, SLICE, Token};
 use super::socket_state::save_syns;
+pub use ports::UdpPorts;
 
 /// How long a new connection may take to say what it wants.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
@@ -48,6 +50,8 @@ pub struct ServerOptions {
     /// Receivers advertise no more, unless a client asks otherwise: a host of
     /// fixed settings.
     pub window_bytes: Option<u32>,
+    /// UDP ports for our own clients; none lets the system choose.
+    pub udp_ports: Option<UdpPorts>,
 }
 
 impl Default for ServerOptions {
@@ -59,6 +63,7 @@ impl Default for ServerOptions {
             sessions_max: 32,
             connections_max: 1024,
             window_bytes: None,
+            udp_ports: None,
         }
     }
 }
@@ -81,6 +86,7 @@ struct Shared {
     /// Flows of datagrams of each; it may be anybody's name.
     iperf2_senders: Mutex<HashMap<IpAddr, u32>>,
     udp_turn: Mutex<()>,
+    udp_sockets: ports::Sockets,
 }
 
 impl Shared {
@@ -233,6 +239,7 @@ impl Server {
             }
         }
         let shared = Shared {
+            udp_sockets: ports::Sockets::new(options.udp_ports),
             options,
             stop,
             connections: AtomicU32::new(0),

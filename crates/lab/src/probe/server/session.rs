@@ -97,7 +97,7 @@ impl Session<'_> {
             token,
             stop,
         };
-        let socket = DatagramSocket::bind(self.local, 0, SLICE).locally("opening a UDP socket")?;
+        let socket = self.udp_socket()?;
         self.control.send(&Answer::Welcome {
             version: VERSION,
             token,
@@ -137,6 +137,11 @@ impl Session<'_> {
                 },
             }
         }
+    }
+
+    fn udp_socket(&self) -> Result<DatagramSocket, ProbeError> {
+        let opened = self.shared.udp_sockets.open(self.local);
+        opened.locally("opening a UDP socket")
     }
 
     fn others(&self) -> u32 {
@@ -225,7 +230,7 @@ impl Session<'_> {
     }
 
     fn datagrams(&mut self, plan: &FlowPlan, token: Token) -> Result<(), ProbeError> {
-        let socket = DatagramSocket::bind(self.local, 0, SLICE).locally("opening a UDP socket")?;
+        let socket = self.udp_socket()?;
         let port = socket.port().locally("reading a port")?;
         self.control.send(&Answer::Ready { port })?;
         let to = self.opened(&socket, token)?;
