@@ -1,6 +1,7 @@
 //! The gateway as a whole: what its parts share, and the tasks that serve
 //! peers.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -547,11 +548,19 @@ impl Gateway {
     }
 }
 
-/// A peer's part of memory and disk. Its folder is named after its key: names may change.
+/// A peer's folder on disk, if there is to be one. It is named after its key: names may change.
+pub(crate) fn folder_on_disk(config: &Config, peer: &meaning::Peer) -> Option<PathBuf> {
+    let disk = config.store.disk.as_ref()?;
+    Some(disk.path.join(folder_of(&peer.key)))
+}
+
+/// A peer's part of memory and disk.
 fn store_of(config: &Config, peer: &meaning::Peer) -> Arc<Store> {
     let peers = config.peers.len().max(1) as u64;
-    let disk = config.store.disk.as_ref().map(|disk| Disk {
-        path: disk.path.join(folder_of(&peer.key)),
+    let disk = config.store.disk.as_ref();
+    let disk = disk.zip(folder_on_disk(config, peer));
+    let disk = disk.map(|(disk, path)| Disk {
+        path,
         size_bytes: disk.size_bytes / peers,
         read_within: Disk::READ_WITHIN,
     });

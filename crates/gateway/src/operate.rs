@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,12 +24,13 @@ use crate::config::meaning::{InterceptMode, Listen};
 use crate::event::{Event, Reason};
 use crate::flow::Facing;
 use crate::flow_table::FlowRecord;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, folder_on_disk};
 use crate::keys::PublicKey;
 use crate::lock::lock;
 use crate::peer::{Peer, State};
-use crate::reduction::Figures;
+use crate::reduction::{Figures, Store};
 use crate::session::SessionStats;
+use crate::store::clear_unused;
 
 /// Asked of the gateway's main loop, which owns the files and the rules.
 pub struct ReloadRequest(pub oneshot::Sender<Result<(), String>>);
@@ -115,7 +117,8 @@ impl Operator for Gateway {
                 return Err(format!("there is no peer {peer}"));
             }
             for peer in peers {
-                clear_cache_of(peer).await?;
+                let folder = folder_on_disk(&self.config(), &peer.config());
+                clear_cache_of(peer, folder).await?;
             }
             Ok(())
         })
@@ -319,16 +322,25 @@ fn reduction_status(figures: Figures) -> ReductionStatus {
 }
 
 /// Forgets what has passed with a peer, in memory and on disk.
-async fn clear_cache_of(peer: Arc<Peer>) -> Result<(), String> {
+async fn clear_cache_of(peer: Arc<Peer>, folder: Option<PathBuf>) -> Result<(), String> {
     let tunnels = peer.tunnels();
     match tunnels.last().and_then(|(session, _)| session.reduction()) {
         Some(reduction) => reduction.clear(),
         None => peer.store().forget(),
     }
     let name = peer.config().name;
-    let cleared = spawn_blocking(move || peer.store().clear_disk()).await;
+    let cleared = spawn_blocking(move || clear_disk_of(peer.store(), folder.as_deref())).await;
     let cleared = cleared.unwrap_or_else(|error| Err(error.to_string()));
     cleared.map_err(|error| format!("peer {name}: {error}"))
+}
+
+/// Forgets what is on disk, also where an earlier start has left it and this one has no memory to use it.
+fn clear_disk_of(store: &Store, folder: Option<&Path>) -> Result<(), String> {
+    let is_used = store.figures().disk.is_some();
+    match folder.filter(|_| !is_used) {
+        Some(folder) => clear_unused(folder).map_err(|error| error.to_string()),
+        None => store.clear_disk(),
+    }
 }
 
 /// Whether optimisers are worth their work over this round trip.
@@ -407,5 +419,52 @@ fn class_name(class: Class) -> &'static str {
         Class::Interactive => "interactive",
         Class::Bulk => "bulk",
         Class::Background => "background",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_reduce::{SEGMENT_BLOCKS, SEGMENT_BYTES};
+
+    use super::*;
+    use crate::reduction::Disk;
+    use crate::store::{Embedded, Folder, Key, Options, Store as _, verify};
+
+    #[test]
+    fn a_gateway_without_memory_clears_what_an_earlier_start_has_left_on_disk() {
+        let place = std::env::temp_dir().join(format!("farhaul-unused-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&place);
+        let folder = place.join("peer");
+        let disk = Disk {
+            path: folder.clone(),
+            size_bytes: 64 << 20,
+            read_within: Disk::READ_WITHIN,
+        };
+        let store = Store::with_disk(0, Some(disk));
+        let clear = || clear_disk_of(&store, Some(&folder));
+        assert_eq!(clear(), Ok(()), "nothing is there");
+        for direction in ["sent", "received"] {
+            let files = Folder::open(&folder.join(direction)).unwrap();
+            let options = Options {
+                size_bytes: 32 << 20,
+                place: [1; 32],
+            };
+            let mut left = Embedded::open(files, options).unwrap();
+            let key = Key { log: 1, number: 0 };
+            let bytes = vec![7; SEGMENT_BYTES];
+            left.save(key, 1, &bytes, &[100; SEGMENT_BLOCKS]).unwrap();
+            left.sync().unwrap();
+            let in_use = clear().unwrap_err();
+            assert!(in_use.contains("in use by another gateway"), "{in_use}");
+        }
+        let segments = || -> u64 {
+            let stores = verify(&place).unwrap();
+            stores.iter().map(|store| store.segments).sum()
+        };
+        // Of what is in use nothing goes; the other direction went with the second try.
+        assert_eq!(segments(), 1);
+        assert_eq!(clear(), Ok(()));
+        assert_eq!(segments(), 0);
+        let _ = std::fs::remove_dir_all(&place);
     }
 }

@@ -9,7 +9,7 @@ use super::catalog::{Catalog, Entry, Key, apart};
 use super::files::Files;
 use super::footer::{BlockHash, FOOTER_BYTES, Footer, block_hash};
 use super::identity::Label;
-use super::{Store, StoreError, Syncing};
+use super::{Store, StoreError, Syncing, clear};
 use crate::lock::lock;
 
 /// Segments in one file.
@@ -587,10 +587,10 @@ impl<F: Files> Store for Embedded<F> {
         self.versions.clear();
         lock(&self.catalog).entries.clear();
         let there = std::mem::take(&mut self.there);
-        let removed = there.into_iter().map(|file| self.files.remove(file));
-        // All are tried; the first that fails is told.
-        let failed = removed.filter_map(Result::err).next();
-        failed.map_or(Ok(()), |error| Err(self.failed("cannot clear", error)))
+        clear::remove(&self.files, there).map_err(|error| self.failed("cannot clear", error))?;
+        // What was wrong is gone with what was there.
+        lock(&self.catalog).counts.problem = None;
+        Ok(())
     }
 
     fn catalog(&self) -> Arc<Mutex<Catalog>> {

@@ -41,6 +41,7 @@
 //! Why it is so: `docs/design/segment-store.md`.
 
 mod catalog;
+mod clear;
 mod embedded;
 mod files;
 mod footer;
@@ -60,6 +61,7 @@ use farhaul_reduce::BlockLengths;
 #[cfg(test)]
 pub(crate) use self::catalog::entry_bytes;
 pub use self::catalog::{Catalog, Counts, Key, Listed};
+pub use self::clear::clear_unused;
 pub use self::embedded::{Embedded, Options};
 pub use self::files::{Files, Folder};
 pub(crate) use self::identity::place;

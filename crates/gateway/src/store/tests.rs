@@ -216,6 +216,9 @@ fn a_block_that_cannot_be_read_costs_itself_only() {
     assert_eq!(store.catalog().lock().unwrap().counts().bad_blocks, 1);
     paper.0.lock().unwrap().unreadable.insert((0, FOOTERS_AT));
     assert!(load_all(&mut open(&paper, 1), &[1]).is_empty());
+    assert!(on_disk::counts(&store).problem.is_some());
+    store.clear().unwrap();
+    assert_eq!(on_disk::counts(&store).problem, None);
 }
 
 #[test]
