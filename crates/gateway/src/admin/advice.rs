@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::status::{PeerState, PeerStatus, Status, StrangerStatus};
+use super::status::{DiskStatus, PeerState, PeerStatus, Status, StrangerStatus};
 use crate::event::Reason;
 use crate::shared_key;
 
@@ -41,6 +41,44 @@ pub fn next(status: &Status) -> Option<String> {
             status.asymmetric_returns,
             Reason::AsymmetricReturn.meaning()
         ));
+    }
+    store_trouble(status).map(|(what, remedy)| format!("{what}; {remedy}"))
+}
+
+/// What is wrong with the disk of the store, all peers together, and what to do about it.
+pub(crate) fn store_trouble(status: &Status) -> Option<(String, String)> {
+    let reduced = status
+        .peers
+        .iter()
+        .filter_map(|peer| peer.reduction.as_ref());
+    // Without a problem it was counted before the store was cleared.
+    let troubled = |disk: &&DiskStatus| disk.problem.is_some();
+    let disks: Vec<&DiskStatus> = reduced
+        .filter_map(|figures| figures.disk.as_ref())
+        .filter(troubled)
+        .collect();
+    let failed: u64 = disks.iter().map(|disk| disk.failed).sum();
+    let bad_blocks: u64 = disks.iter().map(|disk| disk.bad_blocks).sum();
+    let last = |count: fn(&DiskStatus) -> u64| {
+        let of = disks.iter().filter(|disk| count(disk) > 0);
+        of.filter_map(|disk| disk.problem.as_deref())
+            .next()
+            .unwrap_or_default()
+    };
+    if failed > 0 {
+        let last = last(|disk| disk.failed);
+        let what = format!("the disk of the store fails, {failed} times since start, last: {last}");
+        let remedy = "see that the folder of `store.disk` is there, is the gateway's and has room, then restart the gateway";
+        return Some((what, remedy.to_owned()));
+    }
+    if bad_blocks > 0 {
+        let last = last(|disk| disk.bad_blocks);
+        let what = format!(
+            "{bad_blocks} damaged blocks in the store on disk, their content was sent again, last: {last}"
+        );
+        let remedy = "after a power failure some are normal, otherwise look for the disk's errors (`dmesg`, `smartctl`); \
+                      `farhaul cache clear` begins with an empty store";
+        return Some((what, remedy.to_owned()));
     }
     None
 }
@@ -101,6 +139,7 @@ fn turned_away(datagrams: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::status::ReductionStatus;
     use super::*;
 
     #[test]
@@ -142,6 +181,61 @@ mod tests {
         status.bypass = true;
         assert!(next(&status).unwrap().contains("farhaul bypass off"));
     }
+    #[test]
+    fn a_disk_that_fails_or_is_damaged_is_something_to_fix() {
+        let disk = DiskStatus {
+            failed: 18,
+            bad_blocks: 3,
+            problem: Some("cannot write to /store/hq/sent: no such file".into()),
+            ..Default::default()
+        };
+        let healthy = ReductionStatus {
+            disk: Some(DiskStatus::default()),
+            ..Default::default()
+        };
+        let peer = |reduction| PeerStatus {
+            state: PeerState::Up,
+            reduction: Some(reduction),
+            ..Default::default()
+        };
+        let with = |disk| ReductionStatus {
+            disk: Some(disk),
+            ..Default::default()
+        };
+        let of = |disk: DiskStatus| Status {
+            peers: vec![peer(healthy.clone()), peer(with(disk))],
+            ..Default::default()
+        };
+        assert_eq!(next(&of(DiskStatus::default())), None);
+        let shown = next(&of(disk.clone())).unwrap();
+        for part in [
+            "fails, 18 times",
+            "last: cannot write to /store/hq/sent",
+            "restart the gateway",
+        ] {
+            assert!(shown.contains(part), "{shown}");
+        }
+        let damaged = DiskStatus {
+            failed: 0,
+            problem: Some("/store/hq/sent: 3 blocks of a segment are damaged".into()),
+            ..disk.clone()
+        };
+        let shown = next(&of(damaged)).unwrap();
+        for part in [
+            "3 damaged blocks",
+            "sent again",
+            "last: /store/hq/sent",
+            "farhaul cache clear",
+        ] {
+            assert!(shown.contains(part), "{shown}");
+        }
+        let cleared = DiskStatus {
+            problem: None,
+            ..disk
+        };
+        assert_eq!(next(&of(cleared)), None);
+    }
+
     #[test]
     fn a_peer_with_another_key_is_shown_by_it() {
         let peer = PeerStatus {

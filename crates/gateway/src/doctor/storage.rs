@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use super::kernel::listen_address;
 use super::{Check, Patient};
+use crate::admin::advice::store_trouble;
 
 /// Is the store's folder there, writable, and large enough?
 pub(super) fn disk(patient: &Patient) -> Check {
@@ -33,6 +34,9 @@ pub(super) fn disk(patient: &Patient) -> Check {
             format!("{shown} cannot be written: {error}"),
             "give it to the user that runs the gateway (and run doctor as that user)",
         );
+    }
+    if let Some((what, remedy)) = patient.status.and_then(store_trouble) {
+        return Check::warn(name, what, remedy);
     }
     let path = disk.path.to_string_lossy();
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);

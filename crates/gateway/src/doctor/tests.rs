@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use super::*;
-use crate::admin::status::{InterceptStatus, PeerState, PeerStatus};
+use crate::admin::status::{DiskStatus, InterceptStatus, PeerState, PeerStatus, ReductionStatus};
 use crate::config::load;
 use paper::{ADDRESSES, CHAINS, KEY, Paper, complained, said};
 
@@ -524,6 +524,22 @@ fn disks() {
         paper.command("df --output=avail -B1 /store", said("Avail\n1073741824\n"));
     });
     assert_found(&full, Verdict::Warn, "1.0 GiB free", "store.disk.size");
+    let damaged = with_gateway("disk", |status, _| {
+        status.peers[0].reduction = Some(ReductionStatus {
+            disk: Some(DiskStatus {
+                bad_blocks: 3369,
+                problem: Some("/store/hq/sent: 16 blocks of a segment are damaged".into()),
+                ..DiskStatus::default()
+            }),
+            ..ReductionStatus::default()
+        });
+    });
+    assert_found(
+        &damaged,
+        Verdict::Warn,
+        "3369 damaged blocks",
+        "farhaul cache clear",
+    );
 }
 
 #[test]
