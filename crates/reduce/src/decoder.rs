@@ -100,6 +100,30 @@ impl Decoder {
         self.finish(decoded, start, output)
     }
 
+    /// Remembers a frame that could not be read; `made` is what it stands for, as the other end has said since. What is new in it
+    /// is there for the frames after it, and what it refers to stays a hole where it is not at hand. False if `made` is something
+    /// else.
+    pub fn learn(&mut self, frame: &[u8], made: &[u8]) -> Result<bool, FrameError> {
+        let view = View::read(frame)?;
+        let hash = xxhash3_128::Hasher::oneshot_with_seed(self.hash_key, made);
+        let Some(place) = view
+            .place
+            .filter(|_| hash == view.hash && made.len() == view.length)
+        else {
+            return Ok(false);
+        };
+        let mut room = std::mem::take(&mut self.plain);
+        let plain = plain_of(&mut self.decompressor, &view, &mut room)?;
+        let (_, tokens) = plain
+            .split_at_checked(view.plain_bytes - view.token_bytes)
+            .ok_or(FrameError::Length)?;
+        // Tokens that stand for more, or less, are seen here.
+        literals_of(made, Reader::new(place.position, tokens))?;
+        self.remember(place, tokens, made)?;
+        self.plain = room;
+        Ok(true)
+    }
+
     /// Counts what became of a frame, and takes back what was not released.
     fn finish(
         &mut self,
@@ -202,15 +226,7 @@ impl Decoder {
         room: &mut Vec<u8>,
         output: &mut Vec<u8>,
     ) -> Result<Decoded, FrameError> {
-        let plain = if view.is_compressed {
-            let done = self
-                .decompressor
-                .decompress(view.payload, view.plain_bytes, room);
-            done.ok_or(FrameError::Compression)?;
-            room.as_slice()
-        } else {
-            view.payload
-        };
+        let plain = plain_of(&mut self.decompressor, view, room)?;
         let literal_bytes = view.plain_bytes - view.token_bytes;
         let (literals, tokens) = plain
             .split_at_checked(literal_bytes)
@@ -254,9 +270,10 @@ impl Decoder {
     ) -> Result<(), Stop> {
         let start = output.len();
         let position = match view.place {
-            Some(place) if self.log.may_be_at(place.address, view.length) => place.position,
+            // However far beyond what is known: what lies between may be of flows that were cut.
+            Some(place) => place.position,
             None if tokens.is_empty() => 0,
-            _ => return Err(FrameError::Place.into()),
+            None => return Err(FrameError::Place.into()),
         };
         let mut reader = Reader::new(position, tokens);
         let mut hint = NOWHERE;
@@ -374,6 +391,20 @@ impl Decoder {
         places_of_own(own, bytes - before, places);
         hint
     }
+}
+
+/// Literals and tokens of a frame.
+fn plain_of<'a>(
+    decompressor: &mut Decompressor,
+    view: &View<'a>,
+    room: &'a mut Vec<u8>,
+) -> Result<&'a [u8], FrameError> {
+    if !view.is_compressed {
+        return Ok(view.payload);
+    }
+    let done = decompressor.decompress(view.payload, view.plain_bytes, room);
+    done.ok_or(FrameError::Compression)?;
+    Ok(room.as_slice())
 }
 
 /// What of `bytes` no token knows.

@@ -229,28 +229,15 @@ impl Encoder {
         !self.log.is_half_pinned()
     }
 
-    /// The other end cannot read a frame: `missing` is not there. That is forgotten, and so is the frame's own place. Returns what
-    /// the frame stands for once more, all of it literal and not to be remembered; `None` if it is no longer at hand, and the
-    /// flow is lost.
-    pub fn handle_missing(
-        &mut self,
-        flow: u64,
-        frame: LogPlace,
-        length: usize,
-        missing: (u64, u64),
-    ) -> Option<Vec<Plain>> {
-        let bytes = self.log.copy_out(frame.position, length as u64);
-        self.log.forget(missing.0, missing.1);
-        self.log.forget(frame.position, length as u64);
-        self.expected = None;
+    /// The other end cannot read the frame at `frame`, for what is at `absent` is not there (both a virtual position, and bytes).
+    /// Nothing refers to those bytes any more, wherever else they stand, or each frame that repeats them would be missing in its
+    /// turn; nor to the frame's own place. Its owner says once more what it stands for.
+    pub fn handle_missing(&mut self, frame: (u64, u64), absent: (u64, u64)) {
+        let absent_bytes = absent.1.min(FRAME_INPUT_BYTES_MAX as u64);
+        self.log.lose(absent.0, absent_bytes);
+        self.forget(absent.0, absent_bytes);
+        self.forget(frame.0, frame.1);
         self.stats.missed += 1;
-        let of_part = |part: &[u8]| Plain::literal(flow, part, self.settings.hash_key);
-        Some(
-            bytes?
-                .chunks(FRAME_PLAIN_BYTES_MAX / 2)
-                .map(of_part)
-                .collect(),
-        )
     }
 
     /// Nothing refers to these positions any more: the other end does not hold them, and will not.

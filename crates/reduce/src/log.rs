@@ -331,32 +331,6 @@ impl Log {
         self.extents.punch(position, bytes);
     }
 
-    /// Copies what is at these positions; `None` if not all of it is at hand.
-    pub(crate) fn copy_out(&self, position: u64, bytes: u64) -> Option<Vec<u8>> {
-        let mut output = Vec::with_capacity(bytes as usize);
-        let mut hint = 0;
-        while (output.len() as u64) < bytes {
-            let rest = bytes as usize - output.len();
-            let (found, nth) = self.read(position + output.len() as u64, hint);
-            hint = nth;
-            match found {
-                Found::Bytes(known) => output.extend(known.iter().take(rest)),
-                Found::Run(byte, so_often) => {
-                    output.resize(output.len() + rest.min(so_often as usize), byte)
-                }
-                Found::Away(_) | Found::Missing => return None,
-            }
-        }
-        Some(output)
-    }
-
-    /// Whether new bytes may have this address: it is not far beyond everything known.
-    pub(crate) fn may_be_at(&self, address: u64, bytes: usize) -> bool {
-        let last = self.first + self.segments.len() as u64;
-        self.segments.is_empty()
-            || (address + bytes as u64) >> SEGMENT_BITS <= last + self.slots.len() as u64
-    }
-
     /// Keeps new bytes at an address of the other end's choice and says where they are.
     pub(crate) fn keep_at(
         &mut self,

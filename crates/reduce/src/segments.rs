@@ -52,6 +52,23 @@ impl Written {
         });
     }
 
+    /// Nothing from `start` to `end` is there any more.
+    pub(crate) fn remove(&mut self, start: u32, end: u32) {
+        let mut after = None;
+        self.ranges.retain_mut(|range| {
+            if start <= range.0 {
+                range.0 = range.0.max(end.min(range.1));
+            } else if start < range.1 {
+                after = (end < range.1).then_some((end, range.1));
+                range.1 = start;
+            }
+            range.0 < range.1
+        });
+        if let Some((start, end)) = after {
+            self.add(start, end);
+        }
+    }
+
     pub(crate) fn ranges(&self) -> &[(u32, u32)] {
         &self.ranges
     }
@@ -141,6 +158,22 @@ mod tests {
         lengths[0] = 65_536;
         assert_eq!(written.lengths(), lengths);
         assert_eq!(Written::of(&lengths).lengths(), lengths);
+    }
+
+    #[test]
+    fn what_is_removed_is_no_longer_there() {
+        let mut written = Written::default();
+        written.add(0, 100);
+        written.add(200, 300);
+        written.remove(40, 60);
+        assert_eq!(written.ranges(), [(0, 40), (60, 100), (200, 300)]);
+        written.remove(90, 210);
+        assert_eq!(written.ranges(), [(0, 40), (60, 90), (210, 300)]);
+        written.remove(0, 40);
+        written.remove(290, 400);
+        assert_eq!(written.ranges(), [(60, 90), (210, 290)]);
+        written.remove(0, 1000);
+        assert_eq!(written.ranges(), []);
     }
 
     #[test]

@@ -69,6 +69,10 @@ async fn listen(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure>
 }
 
 fn hear(reduction: &Reduction, message: &Message) -> Result<(), Failure> {
+    if let Message::Again { frame, .. } = message {
+        let received_bytes = &reduction.store.counts.received_bytes;
+        received_bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
+    }
     if matches!(
         message,
         Message::Log { .. } | Message::Seeds { .. } | Message::Again { .. } | Message::Skip { .. }
@@ -203,4 +207,5 @@ fn put_again(reduction: &Reduction, (flow, record): (u64, u64), bytes: &[u8], ou
         };
         message.put(out);
     }
+    reduction.store.counts.add_sent(out.len());
 }

@@ -185,10 +185,10 @@ impl Writer {
         if batch.is_empty() {
             return Ok(());
         }
+        self.count_input(batch.len());
         let drafts = self.drafts(&batch).await;
         let sent_bytes = self.write(flow, drafts, None).await?;
         self.share += (sent_bytes as f64 / batch.len() as f64 - self.share) * SHARE_NEWS;
-        self.count(batch.len(), sent_bytes);
         Ok(())
     }
 
@@ -198,9 +198,9 @@ impl Writer {
         batch: Bytes,
         place: CopyPlace,
     ) -> Result<(), ResetCode> {
+        self.count_input(batch.len());
         let drafts = self.drafts(&batch).await;
-        let sent_bytes = self.write(flow, drafts, Some(place)).await?;
-        self.count(batch.len(), sent_bytes);
+        self.write(flow, drafts, Some(place)).await?;
         Ok(())
     }
 
@@ -221,18 +221,16 @@ impl Writer {
         };
         for record in records {
             sent_bytes += record.len();
+            self.reduction.store.counts.add_sent(record.len());
             flow.write(record).await?;
         }
         Ok(sent_bytes)
     }
 
-    fn count(&self, input_bytes: usize, sent_bytes: usize) {
-        let counts = &self.reduction.store.counts;
-        let (input_bytes, sent_bytes) = (input_bytes as u64, sent_bytes as u64);
-        counts.input_bytes.fetch_add(input_bytes, Ordering::Relaxed);
-        counts
-            .records_bytes
-            .fetch_add(sent_bytes, Ordering::Relaxed);
+    /// Before anything is made of it, or a flow that is cut meanwhile has more that was compared than bytes.
+    fn count_input(&self, bytes: usize) {
+        let input_bytes = &self.reduction.store.counts.input_bytes;
+        input_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     async fn drafts(&mut self, batch: &Bytes) -> Vec<Draft> {

@@ -109,6 +109,12 @@ struct Counts {
 }
 
 impl Counts {
+    /// So many bytes of records, or of a record said once more.
+    fn add_sent(&self, bytes: usize) {
+        self.records_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// So many bytes that were not known were made so many, now at this level.
     fn add_packed(&self, new_bytes: usize, packed_bytes: usize, codec: Codec) {
         let level = match codec {
@@ -129,7 +135,7 @@ impl Counts {
 pub struct Figures {
     /// Applications' bytes that were made records.
     pub input_bytes: u64,
-    /// Those records.
+    /// Those records, and what was said once more of them.
     pub records_bytes: u64,
     /// What of their bytes was compared with the log.
     pub compared: Compared,

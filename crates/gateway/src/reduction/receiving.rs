@@ -37,6 +37,8 @@ struct Awaited {
     length: usize,
     bytes: Vec<u8>,
     is_whole: bool,
+    /// What could not be read because something it refers to is not here, and the mark of its log.
+    unread: Option<(u8, Bytes)>,
 }
 
 #[derive(Default)]
@@ -136,7 +138,8 @@ impl Receiving {
             Ok(Decoded::Mismatched) => (Why::Differs, (0, 0)),
             Err(()) => (Why::Epoch, (0, 0)),
         };
-        self.ask((flow, number), why, absent, length);
+        let unread = (why == Why::Absent).then(|| (mark, frame.clone()));
+        self.ask((flow, number), why, absent, (length, unread));
         Ok(Read::Asked)
     }
 
@@ -147,11 +150,17 @@ impl Receiving {
             Record::Bare(_) | Record::Literal(_) => return Err(Broken),
         };
         let (_, length) = place_of(frame).map_err(|_| Broken)?;
-        self.ask(number, Why::Epoch, (0, 0), length);
+        self.ask(number, Why::Epoch, (0, 0), (length, None));
         Ok(())
     }
 
-    fn ask(&mut self, (flow, number): (u64, u64), why: Why, absent: (u64, u64), length: usize) {
+    fn ask(
+        &mut self,
+        (flow, number): (u64, u64),
+        why: Why,
+        absent: (u64, u64),
+        (length, unread): (usize, Option<(u8, Bytes)>),
+    ) {
         self.missed += 1;
         self.messages.push_back(Message::Missing {
             flow,
@@ -165,6 +174,7 @@ impl Receiving {
             length,
             bytes: Vec::new(),
             is_whole: false,
+            unread,
         };
         self.awaited.insert(flow, awaited);
     }
@@ -266,7 +276,17 @@ impl Receiving {
             true => awaited.bytes.len() == awaited.length,
             false => awaited.bytes.len() <= FRAME_INPUT_BYTES_MAX,
         };
-        is_right.then_some(()).ok_or(Broken)
+        if !is_right {
+            return Err(Broken);
+        }
+        let unread = awaited.unread.take_if(|_| awaited.is_whole);
+        if let Some((mark, frame)) = unread
+            && let Ok(decoder) = half.of(mark)
+        {
+            // The frames behind it may refer to what was new in it. If it is something else than what it was, the next one says so.
+            let _ = decoder.learn(&frame, &awaited.bytes);
+        }
+        Ok(())
     }
 
     /// Forgets what the peer sent; it is told to begin anew.

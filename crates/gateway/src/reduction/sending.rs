@@ -395,8 +395,7 @@ impl Sending {
             half.distrust(absent);
         }
         if let Some(encoder) = half.of(self.tunnel).filter(|_| is_current) {
-            encoder.forget(absent.0, absent.1);
-            encoder.forget(position, bytes.len() as u64);
+            encoder.handle_missing((position, bytes.len() as u64), absent);
         }
         if why == Why::Epoch && is_current {
             // It came before the peer knew of this log, so it is no part of what is held there.

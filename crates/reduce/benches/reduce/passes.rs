@@ -196,8 +196,8 @@ impl Link {
     /// Sends a frame's bytes as they are, and forgets them.
     fn repeat(&mut self, frame: &Plain, away: (u64, u64), pass: &mut Pass) {
         let place = frame.place.expect("it refers to something");
-        self.encoder
-            .handle_missing(frame.flow, place, frame.length, away);
+        let frame_at = (place.position, frame.length as u64);
+        self.encoder.handle_missing(frame_at, away);
         pass.wire_bytes += frame.length as u64;
         pass.repeated += 1;
     }

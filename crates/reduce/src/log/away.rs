@@ -98,6 +98,26 @@ impl Stretches {
 }
 
 impl Log {
+    /// Nothing of what is kept at these positions is there any more, wherever else in the virtual log it stands.
+    pub(crate) fn lose(&mut self, position: u64, bytes: u64) {
+        let end = position.saturating_add(bytes).min(self.end());
+        let (mut at, mut hint) = (position, NOWHERE);
+        while at < end
+            && let Some(piece) = self.extents.piece(at, hint)
+        {
+            let mut bytes = piece.bytes.min(end - at);
+            if let Place::Kept(address) = piece.place {
+                let from = address % SEGMENT_BYTES as u64;
+                bytes = bytes.min(SEGMENT_BYTES as u64 - from);
+                if let Some(segment) = self.segment_mut(address >> SEGMENT_BITS) {
+                    segment.written.remove(from as u32, (from + bytes) as u32);
+                    segment.is_partial = true;
+                }
+            }
+            (at, hint) = (at + bytes, piece.nth);
+        }
+    }
+
     /// The number after the last segment.
     fn segments_end(&self) -> u64 {
         self.first + self.segments.len() as u64

@@ -5,6 +5,13 @@ use super::{Log, Segment};
 impl Log {
     /// The slot of a segment; a new segment gets one.
     pub(super) fn slot_for(&mut self, number: u64) -> Option<u32> {
+        let end = self.first + self.segments.len() as u64;
+        if number.saturating_sub(end) >= self.segments_max as u64 {
+            // What lies between was sent to nobody who read it, and there is no room for its numbers.
+            while !self.segments.is_empty() {
+                self.forget_first()?;
+            }
+        }
         if self.segments.is_empty() {
             self.first = number;
         }
@@ -119,6 +126,18 @@ mod tests {
         let last = log.read(log.end() - 10, NOWHERE).0;
         assert_eq!(last, Found::Bytes(b"0123456789"));
         assert_eq!(log.read(0, NOWHERE).0, Found::Away(0));
+    }
+
+    /// The other end's addresses may be anywhere.
+    #[test]
+    fn invariant_5_the_table_is_bounded_however_far_an_address_is() {
+        let mut log = log();
+        for number in [0, 3, 1 << 21, 1 << 39] {
+            log.keep_at(number << SEGMENT_BITS, b"0123456789", &mut Vec::new());
+            release(&mut log);
+            assert!(log.segments.len() <= 4, "{}", log.segments.len());
+            assert_eq!(log.first + log.segments.len() as u64, number + 1);
+        }
     }
 
     #[test]

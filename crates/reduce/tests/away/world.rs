@@ -139,8 +139,8 @@ impl World {
         for segment in self.encoder.segments_at(absent.0, absent.1) {
             self.disks[1].remove(&segment);
         }
-        self.encoder
-            .handle_missing(frame.flow, place, frame.length, absent);
+        let frame_at = (place.position, frame.length as u64);
+        self.encoder.handle_missing(frame_at, absent);
         self.wire += input.len();
         out.extend_from_slice(input);
     }
