@@ -160,3 +160,46 @@ fn the_word_of_an_older_tunnel_does_not_take_the_log_from_the_newest() {
     older.handle(&mut world.encoder, &late);
     assert!(world.encoder.of(world.tunnels + 1).is_some());
 }
+
+/// Users who give up before the first byte has come: what was sent for them takes place in the log, and nobody has it.
+#[test]
+fn downloads_that_are_cut_at_once_are_in_nobodys_way() {
+    let mut world = ready();
+    let mut id = 100;
+    for nth in 0..3 * MEMORY_BYTES / 500_000 {
+        world.write(id, &noise(1000 + nth, 500_000));
+        world.cut(id);
+        world.settle();
+        id += 1;
+    }
+    let input = noise(9, 300_000);
+    assert!(only(&mut world, 2, &input) > 300_000);
+    assert!(only(&mut world, 3, &input) < 2000);
+    assert_eq!(world.sending.missed, 0);
+}
+
+/// The peer has lost something that is in every record. Those under way when the first is missed repeat it, too.
+#[test]
+fn what_the_peer_has_lost_is_missed_once_and_by_what_was_under_way() {
+    let mut world = ready();
+    let lost = noise(8, 3000);
+    world.write(1, &lost);
+    let done = Message::Done {
+        flow: 1,
+        records: 1,
+    };
+    world.sending.handle(&mut world.encoder, &done);
+    world.flows.remove(&1);
+    let block = |nth: u64| [noise(500 + nth, 30_000), lost.clone()].concat();
+    for nth in 0..40 {
+        // Four are under way all the time.
+        world.write(2, &block(nth));
+        if nth >= 4 {
+            pump(&mut world, 2);
+        }
+    }
+    world.settle();
+    let missed = world.sending.missed;
+    assert!((1..=6).contains(&missed), "{missed}");
+    assert!(only(&mut world, 3, &block(39)) < 2000);
+}
