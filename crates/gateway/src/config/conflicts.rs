@@ -511,6 +511,18 @@ fn whole(written: &Written, config: &Config, problems: &mut Problems) {
         problem.help("name [intercept] interfaces or a [[listen]] block where clients are, [accept] destinations where servers are");
     }
     little_store(written, config, problems);
+    misplaced_store(written, config, problems);
+}
+
+/// A disk in a place that is not for it.
+fn misplaced_store(written: &Written, config: &Config, problems: &mut Problems) {
+    let disk = config.store.disk.as_ref();
+    let found = disk.and_then(|disk| Some((&disk.path, disk.misplaced()?)));
+    if let Some(((place, why), path)) = found.zip(written.store.path.as_ref()) {
+        let message = format!("store.disk.path: {} {why}", place.display());
+        let problem = problems.warning(path.span.clone(), message);
+        problem.help("name a folder of its own, such as \"/var/lib/farhaul\"");
+    }
 }
 
 /// Memory or disk that is too small to be of use.

@@ -136,7 +136,7 @@ pub(super) fn check_on(
     let own = own_key(&written, folder, key_at, &mut problems);
     let config = meaning(&written, folder);
     conflicts::find(&written, config.as_ref(), own, &mut problems);
-    machine.lacks(&written, &mut problems);
+    machine.lacks(&written, config.as_ref(), &mut problems);
     match config {
         Some(config) if !problems.has_errors() => Ok(Loaded {
             config,

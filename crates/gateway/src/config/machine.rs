@@ -1,9 +1,11 @@
 //! What only the gateway's own machine can say of a file: whether it has these interfaces, and so much memory.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use super::diagnose::Problems;
-use super::units::write_size;
+use super::meaning::Config;
+use super::units::{rounded_size, show_size};
 use super::written::Written;
 
 /// For so many bytes of disk one byte of memory (`docs/design/disk-lookup.md`).
@@ -15,6 +17,8 @@ pub(super) struct Machine<K> {
     pub(super) interface_known: K,
     /// Its memory, where that is known.
     pub(super) memory_bytes: Option<u64>,
+    /// What there is in the place of a folder, if anything.
+    pub(super) in_the_way: fn(&Path) -> Option<PathBuf>,
 }
 
 impl Machine<fn(&str) -> bool> {
@@ -24,6 +28,7 @@ impl Machine<fn(&str) -> bool> {
         Self {
             interface_known: |name| nix::net::if_::if_nametoindex(name).is_ok(),
             memory_bytes: facts.ok().and_then(|facts| total_bytes(&facts)),
+            in_the_way,
         }
     }
 
@@ -32,15 +37,24 @@ impl Machine<fn(&str) -> bool> {
         Self {
             interface_known: |_| true,
             memory_bytes: None,
+            in_the_way: |_| None,
         }
     }
 }
 
 impl<K: Fn(&str) -> bool> Machine<K> {
     /// Reports what the file wants and the machine does not have.
-    pub(super) fn lacks(&self, written: &Written, problems: &mut Problems) {
+    pub(super) fn lacks(
+        &self,
+        written: &Written,
+        config: Option<&Config>,
+        problems: &mut Problems,
+    ) {
         self.interfaces(written, problems);
         self.memory(written, problems);
+        if let Some(config) = config {
+            self.disk(config, written, problems);
+        }
     }
 
     /// Only a warning: an interface may come up after the file is checked.
@@ -68,34 +82,88 @@ impl<K: Fn(&str) -> bool> Machine<K> {
             return;
         };
         let disk = written.store.size.as_ref();
-        let disk_bytes = disk.map(|disk| disk.value / DISK_PER_MEMORY);
+        let disk = disk.map(|disk| (disk, disk.value / DISK_PER_MEMORY));
         // Of any other it is not worth a word.
-        let disk_bytes = disk_bytes.filter(|bytes| *bytes > there_bytes / 20);
-        let all_bytes = wanted.value.saturating_add(disk_bytes.unwrap_or(0));
-        let (mut size, there) = (write_size(wanted.value), gib(there_bytes));
-        if let Some(disk_bytes) = disk_bytes {
-            size += &format!(" and {} to find what is on disk", gib(disk_bytes));
-        }
-        let problem = if all_bytes > there_bytes {
-            let message = format!("store.memory: {size} is more than this machine has ({there})");
-            problems.error(wanted.span.clone(), message)
-        } else if all_bytes > there_bytes / 4 * 3 {
-            let message =
-                format!("store.memory: {size} leaves little of this machine's memory ({there})");
-            problems.warning(wanted.span.clone(), message)
-        } else {
+        let disk = disk.filter(|(_, bytes)| *bytes > there_bytes / 20);
+        let disk_bytes = disk.map_or(0, |(_, bytes)| bytes);
+        let all_bytes = wanted.value.saturating_add(disk_bytes);
+        let good_bytes = there_bytes / 4 * 3;
+        if all_bytes <= good_bytes {
             return;
+        }
+        let (memory, there) = (show_size(wanted.value), rounded_size(there_bytes));
+        // What takes more is what is too large.
+        let larger = disk.filter(|(_, bytes)| *bytes > wanted.value);
+        let (span, what) = match (larger, disk) {
+            (Some((disk, bytes)), _) => {
+                let (disk_size, bytes) = (show_size(disk.value), rounded_size(bytes));
+                let what = format!(
+                    "store.disk.size: {bytes} to find what is on a disk of {disk_size}, and {memory} of store.memory,"
+                );
+                (&disk.span, what)
+            }
+            (None, Some((_, bytes))) => {
+                let bytes = rounded_size(bytes);
+                (
+                    &wanted.span,
+                    format!("store.memory: {memory} and {bytes} to find what is on disk"),
+                )
+            }
+            (None, None) => (&wanted.span, format!("store.memory: {memory}")),
         };
-        problem.help(format!(
-            "at most {} here; 512 MiB is a good beginning",
-            gib(there_bytes / 4 * 3)
-        ));
+        let problem = match all_bytes > there_bytes {
+            true => problems.error(
+                span.clone(),
+                format!("{what} is more than this machine has ({there})"),
+            ),
+            false => problems.warning(
+                span.clone(),
+                format!("{what} leaves little of this machine's memory ({there})"),
+            ),
+        };
+        problem.help(match larger {
+            Some(_) => {
+                let disk_bytes = good_bytes
+                    .saturating_sub(wanted.value)
+                    .saturating_mul(DISK_PER_MEMORY);
+                format!(
+                    "at most {} of disk here with that memory",
+                    rounded_size(disk_bytes)
+                )
+            }
+            None => format!(
+                "at most {} here; 512 MiB is a good beginning",
+                rounded_size(good_bytes)
+            ),
+        });
         problem.help("for another machine's file: `farhaul check-config --without-key`");
+    }
+
+    /// Only a warning: without a disk the gateway still does the rest.
+    fn disk(&self, config: &Config, written: &Written, problems: &mut Problems) {
+        let disk = config
+            .store
+            .disk
+            .as_ref()
+            .filter(|disk| disk.misplaced().is_none());
+        let found = disk.and_then(|disk| (self.in_the_way)(&disk.path));
+        if let Some((found, path)) = found.zip(written.store.path.as_ref()) {
+            let found = found.display();
+            let message =
+                format!("store.disk.path: {found} is no folder, so nothing is kept on disk");
+            let problem = problems.warning(path.span.clone(), message);
+            problem.help("name a folder of its own, such as \"/var/lib/farhaul\"");
+        }
     }
 }
 
-fn gib(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+/// What is no folder of a path that should be one, or may become one.
+fn in_the_way(path: &Path) -> Option<PathBuf> {
+    let known = path
+        .ancestors()
+        .find_map(|path| Some((path, fs::metadata(path).ok()?)));
+    let (path, facts) = known?;
+    (!facts.is_dir()).then(|| path.to_owned())
 }
 
 /// All memory, of what proc(5) says of it.
@@ -109,8 +177,6 @@ fn total_bytes(facts: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::config::load::check_on;
     use crate::config::{LoadError, Loaded};
@@ -126,6 +192,7 @@ mod tests {
         let machine = Machine::<fn(&str) -> bool> {
             interface_known: |name| name == "lan0",
             memory_bytes: None,
+            in_the_way: |_| None,
         };
         let shown = checked("\"1 GiB\"", &machine).unwrap().warnings.to_string();
         let absent = "this machine has no `lan0.12` at the moment";
@@ -177,6 +244,78 @@ mod tests {
         let shown = warned("\"5 GiB\"", "\"2 TiB\"");
         let expected = "store.memory: 5 GiB and 2.6 GiB to find what is on disk leaves little";
         assert!(shown.contains(expected), "{shown}");
+        let shown = warned("\"20 MB\"", "\"6 TB\"");
+        let expected = "store.disk.size: 7.0 GiB to find what is on a disk of 5.5 TiB, and 19.1 MiB of store.memory, leaves little";
+        assert!(shown.contains(expected), "{shown}");
+        assert!(shown.contains("at most 4.7 TiB of disk here"), "{shown}");
+    }
+
+    #[test]
+    fn a_disk_that_is_too_large_is_pointed_at_in_sizes_that_people_read() {
+        let machine = Machine {
+            memory_bytes: Some(8 << 30),
+            ..Machine::elsewhere()
+        };
+        let text = include_str!("../../tests/config/good/everything.toml");
+        let text = text.replace("\"200 GB\"", "\"10000 TB\"");
+        let path = Path::new("/etc/farhaul/a.toml");
+        let shown = check_on(&machine, &text, path, |_| None).unwrap_err();
+        let shown = shown.to_string();
+        let expected = "error: store.disk.size: 11.4 TiB to find what is on a disk of 9094.9 TiB, and 1536 MiB of store.memory, \
+                        is more than this machine has (8.0 GiB)";
+        assert!(shown.contains(expected), "{shown}");
+        let shown = checked("\"100 TB\"", &machine).unwrap_err().to_string();
+        let expected = "error: store.memory: 90.9 TiB is more than this machine has";
+        assert!(shown.contains(expected), "{shown}");
+    }
+
+    #[test]
+    fn what_is_no_folder_in_the_disks_place_is_told() {
+        let file = std::env::temp_dir().join(format!("farhaul-no-folder-{}", std::process::id()));
+        fs::write(&file, "").unwrap();
+        let machine = Machine {
+            in_the_way,
+            ..Machine::elsewhere()
+        };
+        let warned = |path: &Path| {
+            let text = include_str!("../../tests/config/good/everything.toml");
+            assert!(text.contains("\"segments\""));
+            let text = text.replace("\"segments\"", &format!("\"{}\"", path.display()));
+            let checked = check_on(&machine, &text, Path::new("/etc/a.toml"), |_| None);
+            checked.unwrap().warnings.to_string()
+        };
+        let told = format!("warning: store.disk.path: {} is no folder", file.display());
+        for path in [file.clone(), file.join("store")] {
+            let shown = warned(&path);
+            assert!(shown.contains(&told), "{shown}");
+        }
+        fs::remove_file(&file).unwrap();
+        let shown = warned(&file.join("made/later"));
+        assert!(!shown.contains("store.disk.path"), "{shown}");
+    }
+
+    #[test]
+    fn a_disk_that_is_the_kernels_or_everybodys_is_told_on_any_machine() {
+        let warned = |path: &str| {
+            let text = include_str!("../../tests/config/good/everything.toml");
+            let text = text.replace("\"segments\"", &format!("\"{path}\""));
+            let checked = check_on(
+                &Machine::elsewhere(),
+                &text,
+                Path::new("/etc/a.toml"),
+                |_| None,
+            );
+            checked.unwrap().warnings.to_string()
+        };
+        for path in ["/dev/null", "/proc/foo", "/sys", "/etc/../proc/foo"] {
+            let shown = warned(path);
+            let expected = format!("store.disk.path: {path} belongs to the kernel");
+            assert!(shown.contains(&expected), "{shown}");
+        }
+        assert!(warned("/").contains("store.disk.path: / is the root of all folders"));
+        for path in ["/dev/shm/farhaul", "/process"] {
+            assert!(!warned(path).contains("store.disk.path"), "{path}");
+        }
     }
 
     #[test]

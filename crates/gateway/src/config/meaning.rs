@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use farhaul_link::LinkProfile;
@@ -327,6 +327,31 @@ pub struct Disk {
     pub path: PathBuf,
     /// Size in bytes.
     pub size_bytes: u64,
+}
+
+impl Disk {
+    /// Why a folder of ours cannot or should not be there, whatever the machine.
+    pub fn misplaced(&self) -> Option<&'static str> {
+        let mut plain = PathBuf::new();
+        for component in self.path.components() {
+            match component {
+                Component::ParentDir => {
+                    plain.pop();
+                }
+                other => plain.push(other),
+            }
+        }
+        let kernels = ["/proc", "/sys", "/dev"]
+            .iter()
+            .any(|of| plain.starts_with(of));
+        if plain == Path::new("/") {
+            Some("is the root of all folders")
+        } else if kernels && !plain.starts_with("/dev/shm") {
+            Some("belongs to the kernel, which keeps nothing")
+        } else {
+            None
+        }
+    }
 }
 
 /// Admin interface.

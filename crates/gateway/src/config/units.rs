@@ -441,6 +441,26 @@ pub fn write_size(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
+/// A number of bytes for people, with one decimal.
+pub(super) fn rounded_size(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.into_iter().find(|(_, shift)| bytes >> shift > 0);
+    match unit {
+        Some((unit, shift)) => format!("{:.1} {unit}", bytes as f64 / (1_u64 << shift) as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
+/// A number of bytes for people: exact where that is short, else with one decimal.
+pub fn show_size(bytes: u64) -> String {
+    let exact = write_size(bytes);
+    let digits = exact.chars().take_while(char::is_ascii_digit).count();
+    match digits {
+        ..=4 => exact,
+        _ => rounded_size(bytes),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -453,6 +473,22 @@ mod tests {
         }
         for host in ["10.0.0.1", "127.0.0.1", "fd00::1", "hq.example.org"] {
             assert!(never_dialled(host).is_none(), "{host}");
+        }
+    }
+
+    #[test]
+    fn sizes_for_people_are_short() {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (1000, "1000 B"),
+            (3 << 29, "1536 MiB"),
+            (9 << 30, "9 GiB"),
+            (20_000_000_000, "18.6 GiB"),
+            (100_000_000_000_000, "90.9 TiB"),
+            (10_001, "9.8 KiB"),
+            (u64::MAX, "16777216.0 TiB"),
+        ] {
+            assert_eq!(show_size(bytes), shown);
         }
     }
 

@@ -14,11 +14,17 @@ pub(super) fn disk(patient: &Patient) -> Check {
         return Check::ok(name, "the store uses memory only");
     };
     let shown = disk.path.display();
+    let another = "choose another `store.disk.path`, a folder of its own such as /var/lib/farhaul";
+    if let Some(why) = disk.misplaced() {
+        return Check::fail(name, format!("{shown} {why}"), another);
+    }
     match patient.outside.facts(&disk.path) {
         Ok(facts) if facts.is_folder => {}
         Ok(_) => {
-            let remedy = "choose another `store.disk.path`";
-            return Check::fail(name, format!("{shown} is not a folder"), remedy);
+            return Check::fail(name, format!("{shown} is not a folder"), another);
+        }
+        Err(error) if error.kind() == ErrorKind::NotADirectory => {
+            return Check::fail(name, format!("{shown}: {error}"), another);
         }
         Err(error) => {
             return Check::fail(

@@ -1,5 +1,6 @@
 //! A healthy machine, and one illness at a time.
 
+mod disk;
 mod link;
 mod paper;
 
@@ -7,7 +8,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use super::*;
-use crate::admin::status::{DiskStatus, InterceptStatus, PeerState, PeerStatus, ReductionStatus};
+use crate::admin::status::{InterceptStatus, PeerState, PeerStatus};
 use crate::config::load;
 use paper::{ADDRESSES, CHAINS, KEY, Paper, complained, said};
 
@@ -510,36 +511,6 @@ fn routes_to_the_peers_networks() {
 fn asymmetric_returns_are_explained() {
     let some = with_gateway("return path", |status, _| status.asymmetric_returns = 4);
     assert_found(&some, Verdict::Warn, "4 connections", "client_address");
-}
-
-#[test]
-fn disks() {
-    let missing = without_gateway("disk", |paper| {
-        paper.facts.remove(Path::new("/store"));
-    });
-    assert_found(&missing, Verdict::Fail, "/store", "mkdir");
-    let read_only = without_gateway("disk", |paper| paper.read_only = true);
-    assert_found(&read_only, Verdict::Fail, "cannot be written", "user");
-    let full = without_gateway("disk", |paper| {
-        paper.command("df --output=avail -B1 /store", said("Avail\n1073741824\n"));
-    });
-    assert_found(&full, Verdict::Warn, "1.0 GiB free", "store.disk.size");
-    let damaged = with_gateway("disk", |status, _| {
-        status.peers[0].reduction = Some(ReductionStatus {
-            disk: Some(DiskStatus {
-                bad_blocks: 3369,
-                problem: Some("/store/hq/sent: 16 blocks of a segment are damaged".into()),
-                ..DiskStatus::default()
-            }),
-            ..ReductionStatus::default()
-        });
-    });
-    assert_found(
-        &damaged,
-        Verdict::Warn,
-        "3369 damaged blocks",
-        "farhaul cache clear",
-    );
 }
 
 #[test]
