@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::admin::{self, AdminSocket};
 use crate::config::meaning::{ClientAddress, Config, InterceptMode, Listen, Network};
-use crate::config::units::write_size;
+use crate::config::units::show_size;
 use crate::config::{LoadError, Loaded, load};
 use crate::descriptors::{self, Room};
 use crate::event::Event;
@@ -138,15 +138,15 @@ type Assembled = (Arc<Gateway>, mpsc::Receiver<ReloadRequest>, Arc<Metrics>);
 fn assemble(loaded: &Loaded) -> Result<Assembled, StartError> {
     let config = loaded.config.clone();
     if !can_have(config.store.memory_bytes) {
-        let size = write_size(config.store.memory_bytes);
+        let size = show_size(config.store.memory_bytes);
         return Err(StartError::Memory { size });
     }
     let key = PrivateKey::load(&config.site.key)?;
     let own_key = key.public();
     let metrics = Arc::new(Metrics::new());
     let events = Events::to_stderr(config.log, metrics.clone()).map_err(listen_error)?;
-    for line in loaded.warnings.to_string().lines() {
-        trouble(&events, "config", line);
+    for line in loaded.warnings.lines() {
+        trouble(&events, "config", &line);
     }
     let Room {
         flows: fitting,

@@ -152,6 +152,16 @@ impl Problems {
         sorted
     }
 
+    /// One line for each, for a log: where and what, without the source line and the help.
+    pub fn lines(&self) -> Vec<String> {
+        let sorted = self.sorted();
+        let more = sorted.len().saturating_sub(SHOWN_MAX);
+        let shown = sorted.iter().take(SHOWN_MAX);
+        let lines = shown.map(|problem| self.head(problem));
+        let more = (more > 0).then(|| format!("... and {more} more"));
+        lines.chain(more).collect()
+    }
+
     /// The same as data, for `--json`.
     pub fn rows(&self) -> Vec<Row> {
         let row = |problem: &&Problem| {
@@ -241,20 +251,25 @@ impl fmt::Display for Problems {
 }
 
 impl Problems {
-    fn write_problem(&self, f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {
+    /// Where and what.
+    fn head(&self, problem: &Problem) -> String {
         let place = Place::of(&self.text, problem.span.start);
         let severity = match problem.severity {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        writeln!(
-            f,
+        format!(
             "{}:{}:{}: {severity}: {}",
             harmless(&self.file),
             place.line,
             place.column,
             harmless(&problem.message)
-        )?;
+        )
+    }
+
+    fn write_problem(&self, f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {
+        let place = Place::of(&self.text, problem.span.start);
+        writeln!(f, "{}", self.head(problem))?;
         // Where there is no source line, as in an empty file, there is nothing to show.
         if !place.source.is_empty() {
             let number = place.line.to_string();
@@ -344,6 +359,26 @@ mod tests {
             problems.to_string(),
             "x.toml:2:9: error: wrong\n   |\n 2 | nëtwork = 2\n   |         ^^^\n   = do this\n"
         );
+    }
+
+    #[test]
+    fn each_problem_is_one_line_of_a_log() {
+        let mut problems = Problems::new("x.toml", "a = 1\nb = 2\n");
+        problems.warning(6..7, "two\nlines").help("do this");
+        problems.warning(0..1, "one").help("do that");
+        assert_eq!(
+            problems.lines(),
+            [
+                "x.toml:1:1: warning: one",
+                "x.toml:2:1: warning: two\u{fffd}lines"
+            ]
+        );
+        for _ in 0..SHOWN_MAX {
+            problems.warning(0..1, "again");
+        }
+        let lines = problems.lines();
+        assert_eq!(lines.len(), SHOWN_MAX + 1);
+        assert_eq!(lines[SHOWN_MAX], "... and 2 more");
     }
 
     #[test]
