@@ -362,7 +362,8 @@ pub static SECTIONS: &[Section] = &[
                 default: "\"0 B\": no redundancy elimination and no compression",
                 doc: "Memory for what has passed, shared by all peers and both directions. Reduction needs some at \
                       both gateways of a pair, at least 16 MiB for each peer. It is taken as something passes; indexes and \
-                      maps are within it. Of what clients do not read a gateway keeps up to a sixth of it besides.",
+                      maps are within it, without a disk. With one, a map of up to 16 MiB for each direction and peer and what finds \
+                      the content on disk come on top (see `size`). Of what clients do not read a gateway keeps up to a sixth of it besides.",
             },
             Key {
                 name: "disk",
@@ -388,7 +389,7 @@ pub static SECTIONS: &[Section] = &[
                 name: "size",
                 accepts: "a size of at least 64 MiB such as \"200 GiB\"",
                 default: "required",
-                doc: "Most bytes it may take, at least 64 MiB for each peer. 1 GB of it takes 1.2 MB of memory besides `memory`, to be found again. It may be changed: what still fits stays. After a restart up to 64 GiB of each direction are known again.",
+                doc: "Most bytes it may take, at least 64 MiB for each peer. 1 GB of it takes 1.2 MB of memory besides `memory`, to be found again, and the map of what has passed up to 16 MiB for each direction and peer. It may be changed: what still fits stays. After a restart up to 64 GiB of each direction are known again.",
             },
         ],
     },
