@@ -37,6 +37,14 @@ impl Failure {
         Self::Failed(message.to_string())
     }
 
+    /// What it says, for a document.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Usage(words) | Self::Failed(words) | Self::Help(words) => words.clone(),
+            Self::Reported | Self::Verdict(_) => String::new(),
+        }
+    }
+
     /// Prints it where it belongs and says how the process ends.
     pub(crate) fn report(&self) -> ExitCode {
         match self {

@@ -17,7 +17,7 @@ use crate::campaign_command::{CampaignCommand, ReportCommand};
 use crate::failure::Failure;
 use crate::lab_command::stop_on_signal;
 use crate::print;
-use crate::probe_peer_command::PeerCommand;
+use crate::probe_peer_command::{self, PeerCommand};
 
 const EXAMPLES: &str = "\
 example: far end:   farhaul probe serve
@@ -76,6 +76,8 @@ enum Document {
     Campaign,
     /// Of a line of a campaign's file.
     Line,
+    /// Of a measurement through the tunnel.
+    Peer,
 }
 
 impl Document {
@@ -84,6 +86,7 @@ impl Document {
             Self::Report => Report::schema_text(),
             Self::Campaign => Campaign::schema_text(),
             Self::Line => Line::schema_text(),
+            Self::Peer => probe_peer_command::SCHEMA_TEXT.to_owned(),
         }
     }
 }

@@ -1,18 +1,20 @@
 //! `farhaul probe peer`: what the circuit to a gateway's peer carries, and what `peer.link` should say.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use farhaul_gateway::admin::MeasureRequest;
 use farhaul_gateway::admin::client::{Client, ClientError};
 use farhaul_gateway::admin::status::{MeasuredStatus, MeasuredWay};
-use farhaul_lab::probe::PORT;
 use farhaul_lab::probe::examine::{Target, examine};
-use farhaul_lab::probe::text;
+use farhaul_lab::probe::report::Trouble;
+use farhaul_lab::probe::{PORT, ProbeError, Report, text};
+use serde::Serialize;
 
-use crate::ask::Where;
+use crate::ask::{Where, block_on};
 use crate::failure::Failure;
 use crate::lab_command::stop_on_signal;
 use crate::print;
@@ -21,12 +23,16 @@ use crate::table::clean;
 
 const MEASURED_EVERY: Duration = Duration::from_millis(300);
 const TCP_MS: u64 = 5000;
+/// Name of the document's format; a field that changes its meaning changes it.
+const SCHEMA: &str = "farhaul-probe-peer/1";
+/// The schema of the document through the tunnel, as it is published.
+pub(crate) const SCHEMA_TEXT: &str = include_str!("../../../docs/reference/probe-peer.schema.json");
 
 const EXAMPLES: &str = "\
 Through the tunnel: in class background, so that users go first; the peer lets only its own peers do it, one at a time,
 and not again for as long as the last one took. With --beside: the whole examination of `farhaul probe diagnose`,
 which fills the circuit for some 20 s without regard to anybody; needs `farhaul probe serve` on the peer's machine.
-exit codes: 0 measured, 1 not; with --beside those of `farhaul probe diagnose`";
+exit codes: 0 measured, 1 not, 7 interrupted; with --beside those of `farhaul probe diagnose`";
 
 /// `farhaul probe peer`.
 #[derive(Debug, Args)]
@@ -62,37 +68,53 @@ impl PeerCommand {
     }
 
     fn through(self) -> Result<(), Failure> {
+        let stop = stop_on_signal()?;
         let wanted = MeasureRequest {
             peer: self.name.clone(),
             seconds: self.time,
             bit_per_s_max: self.rate.map(|mbit| mbit * 1e6),
         };
-        let measured = self
+        let mut measured = MeasuredStatus {
+            peer: self.name.clone().unwrap_or_default(),
+            seconds: self.time,
+            ..MeasuredStatus::default()
+        };
+        let begun = self
             .gateway
-            .ask(async |client| measure(&client, &wanted).await)?;
-        match self.json {
-            true => print::value(&measured)?,
-            false => print::out(&page(&measured))?,
+            .client()
+            .and_then(|client| block_on(measure(&client, &wanted, &stop, &mut measured)));
+        let outcome = match begun {
+            Ok(outcome) => outcome,
+            Err(failure) => Err(Unmeasured::Local(failure.words())),
+        };
+        if let Err(why) = &outcome {
+            measured.end.get_or_insert_with(|| why.to_string());
         }
-        match measured.end.as_deref() {
-            Some("measured") => Ok(()),
-            _ => Err(Failure::Verdict(1)),
+        let report = PeerReport::of(measured, &outcome);
+        match (&outcome, self.json) {
+            (_, true) => print::value(&report)?,
+            (Ok(()) | Err(Unmeasured::Ended(_)), false) => print::out(&page(&report.measured))?,
+            (Err(_), false) => {}
         }
+        match &outcome {
+            Ok(()) => return Ok(()),
+            Err(Unmeasured::Ended(_)) => {}
+            Err(why) => print::aside(&why.to_string()),
+        }
+        Err(Failure::Verdict(report.exit_code))
     }
 
     fn beside(self) -> Result<(), Failure> {
-        let status = self.gateway.ask(async |client| client.status().await)?;
-        let mut peers = status.peers.iter();
-        let peer = match &self.name {
-            Some(name) => peers.find(|peer| peer.name == *name),
-            None => peers.next().filter(|_| status.peers.len() == 1),
+        let (name, host) = match self.name_and_host() {
+            Err(failure) if self.json => {
+                let mut report = Report::new(self.name.as_deref().unwrap_or_default());
+                report.error = Some(trouble("local", failure.words()));
+                report.exit_code = 1;
+                print::value(&report)?;
+                return Err(failure);
+            }
+            other => other?,
         };
-        let peer = peer.ok_or_else(|| {
-            Failure::failed("the gateway has no such peer, or several: `farhaul status` lists them")
-        })?;
-        let host = host_of(&peer.address).ok_or_else(|| {
-            Failure::failed(format!("no address of {} is known yet", clean(&peer.name)))
-        })?;
         let target = Target {
             host,
             port: self.port,
@@ -108,7 +130,7 @@ impl PeerCommand {
             (false, Some(words)) => print::out(&format!(
                 "{}\nIn the [[peer]] block of {}:\n  link = \"{words}\"\n",
                 text::of(&report),
-                clean(&peer.name)
+                clean(&name)
             ))?,
             (false, None) => print::out(&text::of(&report))?,
         }
@@ -120,25 +142,128 @@ impl PeerCommand {
             code => Err(Failure::Verdict(code)),
         }
     }
+
+    /// The peer, and where its gateway is.
+    fn name_and_host(&self) -> Result<(String, String), Failure> {
+        let status = self.gateway.ask(async |client| client.status().await)?;
+        let mut peers = status.peers.iter();
+        let peer = match &self.name {
+            Some(name) => peers.find(|peer| peer.name == *name),
+            None => peers.next().filter(|_| status.peers.len() == 1),
+        };
+        let peer = peer.ok_or_else(|| {
+            Failure::failed("the gateway has no such peer, or several: `farhaul status` lists them")
+        })?;
+        let host = host_of(&peer.address).ok_or_else(|| {
+            Failure::failed(format!("no address of {} is known yet", clean(&peer.name)))
+        })?;
+        Ok((peer.name.clone(), host))
+    }
 }
 
-/// Begins a measurement and waits for its end.
-async fn measure(client: &Client, wanted: &MeasureRequest) -> Result<MeasuredStatus, ClientError> {
-    let mut measured = client.measure_peer(wanted).await?;
+/// Why nothing, or not all, was measured.
+#[derive(Debug)]
+enum Unmeasured {
+    /// Our own side.
+    Local(String),
+    /// The gateway does not answer, or refuses.
+    Gateway(ClientError),
+    /// A signal.
+    Interrupted,
+    /// It began, and ended otherwise.
+    Ended(String),
+}
+
+impl Unmeasured {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Local(_) => "local",
+            Self::Gateway(ClientError::Refused { .. }) => "refused",
+            Self::Gateway(_) => "unreachable",
+            Self::Interrupted => "interrupted",
+            Self::Ended(_) => "not-measured",
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Interrupted => ProbeError::Interrupted.exit_code(),
+            _ => 1,
+        }
+    }
+}
+
+impl fmt::Display for Unmeasured {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(why) | Self::Ended(why) => to.write_str(why),
+            Self::Gateway(error) => error.fmt(to),
+            Self::Interrupted => to.write_str("interrupted"),
+        }
+    }
+}
+
+impl From<ClientError> for Unmeasured {
+    fn from(error: ClientError) -> Self {
+        Self::Gateway(error)
+    }
+}
+
+/// The document of a measurement through the tunnel, whatever happened.
+#[derive(Debug, Serialize)]
+struct PeerReport {
+    schema: &'static str,
+    #[serde(flatten)]
+    measured: MeasuredStatus,
+    error: Option<Trouble>,
+    exit_code: u8,
+}
+
+impl PeerReport {
+    fn of(measured: MeasuredStatus, outcome: &Result<(), Unmeasured>) -> Self {
+        let error = outcome.as_ref().err();
+        Self {
+            schema: SCHEMA,
+            measured,
+            exit_code: error.map_or(0, Unmeasured::exit_code),
+            error: error.map(|why| trouble(why.code(), why.to_string())),
+        }
+    }
+}
+
+fn trouble(code: &str, text: String) -> Trouble {
+    Trouble {
+        code: code.to_owned(),
+        text,
+    }
+}
+
+/// Begins a measurement and waits for its end; `measured` is what is known of it.
+async fn measure(
+    client: &Client,
+    wanted: &MeasureRequest,
+    stop: &AtomicBool,
+    measured: &mut MeasuredStatus,
+) -> Result<(), Unmeasured> {
+    *measured = client.measure_peer(wanted).await?;
     while measured.end.is_none() {
+        if stop.load(Ordering::Relaxed) {
+            // Nobody would hear of it; where it has just ended there is none.
+            let _ = client.reset_flow(measured.flow).await;
+            return Err(Unmeasured::Interrupted);
+        }
         tokio::time::sleep(MEASURED_EVERY).await;
         let status = client.status().await?;
-        let found = status.peers.into_iter().filter_map(|peer| peer.measured);
-        let same = |known: &MeasuredStatus| known.flow == measured.flow;
-        measured = found
-            .into_iter()
-            .find(same)
-            .unwrap_or_else(|| MeasuredStatus {
-                end: Some("the gateway has forgotten it".to_owned()),
-                ..measured
-            });
+        let mut found = status.peers.into_iter().filter_map(|peer| peer.measured);
+        match found.find(|known| known.flow == measured.flow) {
+            Some(known) => *measured = known,
+            None => measured.end = Some("the gateway has forgotten it".to_owned()),
+        }
     }
-    Ok(measured)
+    match measured.end.as_deref() {
+        Some("measured") | None => Ok(()),
+        Some(end) => Err(Unmeasured::Ended(end.to_owned())),
+    }
 }
 
 /// The host of an address with a port.

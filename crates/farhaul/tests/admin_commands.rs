@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions only, not beside them
 
+#[path = "probe/schema.rs"]
+#[allow(clippy::indexing_slicing)]
+mod schema;
+
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -275,6 +279,16 @@ fn a_measurement_that_cannot_begin_says_why() {
     let json: MeasuredStatus = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((json.flow, json.seconds), (5, 2.0));
     assert!(json.end.unwrap().contains("forgotten"));
+    let code = |words: &str| {
+        let output = gateway.run(words);
+        let report = serde_json::from_slice(&output.stdout).unwrap();
+        let schema = schema::schema("probe-peer");
+        schema::fits(&report, &schema, &schema, "report").unwrap();
+        assert_eq!(report["exit_code"], output.status.code().unwrap());
+        report["error"]["code"].clone()
+    };
+    assert_eq!(code("probe peer hq --json"), "not-measured");
+    assert_eq!(code("probe peer --json"), "refused");
     for wrong in ["--time 0", "--rate -1", "--beside --rate 3", "--port 9"] {
         let output = gateway.run(&format!("probe peer hq {wrong}"));
         assert_eq!(output.status.code(), Some(2), "{wrong}");

@@ -8,6 +8,9 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions only, not beside them
 
 mod apps;
+#[path = "../probe/schema.rs"]
+#[allow(clippy::indexing_slicing)]
+mod schema;
 mod transfer;
 mod wire;
 mod world;

@@ -1,13 +1,20 @@
 //! The path to a peer, measured through the tunnel.
 
+use std::process::{Command, Stdio};
+
 use farhaul_lab::Side;
 use serde_json::Value;
 
 use crate::apps::{Service, assert_echo, echo};
-use crate::world::{World, until, v4};
+use crate::schema::{fits, schema};
+use crate::world::{FARHAUL, World, until, v4};
 
+/// A document, held against its published schema.
 fn json(text: &[u8]) -> Value {
-    serde_json::from_slice(text).unwrap()
+    let report = serde_json::from_slice(text).unwrap();
+    let schema = schema("probe-peer");
+    fits(&report, &schema, &schema, "report").unwrap();
+    report
 }
 
 /// Slow enough for two busy cores.
@@ -67,6 +74,36 @@ fn flow_of(world: &World, side: Side) -> Option<Value> {
         .cloned()
 }
 
+/// What is printed where SIGINT comes in the middle.
+fn interrupted(world: &World) -> Value {
+    let begin = || {
+        Command::new(FARHAUL)
+            .args(["probe", "peer", "--time", "20", "--json", "--socket"])
+            .arg(world.lab.gateway_socket(Side::A))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    // It rests for as long as the last one took.
+    let mut child = begin();
+    until("it to begin", || {
+        let has_ended = child.try_wait().unwrap().is_some();
+        if has_ended {
+            child = begin();
+        }
+        flow_of(world, Side::B).is_some()
+    });
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let report = json(&output.stdout);
+    assert_eq!(
+        (output.status.code(), &report["exit_code"]),
+        (Some(7), &7.into())
+    );
+    report
+}
+
 #[test]
 fn a_measurement_that_an_operator_or_a_restart_ends_says_so() {
     let mut world = World::over(Some(LINK), "measurecut", "", "");
@@ -78,9 +115,15 @@ fn a_measurement_that_an_operator_or_a_restart_ends_says_so() {
         json(&measuring.join().unwrap().stdout)
     });
     assert_eq!(cut["end"], "reset-by-operator");
+    assert_eq!(cut["error"]["code"], "not-measured");
     assert!(cut["proposal"].is_null());
     until("the far side to have ended it, too", || {
         flow_of(&world, Side::B).is_none()
+    });
+    let interrupted = interrupted(&world);
+    assert_eq!(interrupted["error"]["code"], "interrupted");
+    until("nothing of it to be left", || {
+        [Side::A, Side::B].map(|side| flow_of(&world, side)) == [None, None]
     });
     world.signal(Side::B, rustix::process::Signal::KILL);
     world.wait_peer(Side::A, "down");

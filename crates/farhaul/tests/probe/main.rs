@@ -20,6 +20,7 @@ const FARHAUL: &str = env!("CARGO_BIN_EXE_farhaul");
 const REPORT: &str = "probe-report";
 const CAMPAIGN: &str = "probe-campaign";
 const LINE: &str = "probe-campaign-line";
+const PEER: &str = "probe-peer";
 
 fn probe(words: &[&str]) -> Output {
     Command::new(FARHAUL)
@@ -122,7 +123,12 @@ fn document(output: &Output, name: &str) -> Value {
 
 #[test]
 fn the_published_schemas_are_the_programs() {
-    for (word, name) in [("report", REPORT), ("campaign", CAMPAIGN), ("line", LINE)] {
+    for (word, name) in [
+        ("report", REPORT),
+        ("campaign", CAMPAIGN),
+        ("line", LINE),
+        ("peer", PEER),
+    ] {
         let output = probe(&["schema", word]);
         assert!(output.status.success());
         let published = fs::read_to_string(schema_path(name)).unwrap();
@@ -217,6 +223,25 @@ fn failures_have_their_codes_and_documents() {
     }
     let taken = probe(&["serve", "--listen", "127.0.0.1", "--port", &server.port]);
     assert_eq!(taken.status.code(), Some(1));
+}
+
+#[test]
+fn without_a_gateway_the_circuit_to_a_peer_has_a_document_all_the_same() {
+    let nowhere = ["--json", "--socket", "/nonesuch/gateway.sock"];
+    let through = probe(&[&["peer", "hq"], &nowhere[..]].concat());
+    let through = document(&through, PEER);
+    assert_eq!(through["error"]["code"], "unreachable");
+    assert_eq!(
+        (&through["peer"], &through["exit_code"]),
+        (&"hq".into(), &1.into())
+    );
+    let unread = probe(&["peer", "--json", "--config", "/nonesuch/farhaul.toml"]);
+    assert_eq!(document(&unread, PEER)["error"]["code"], "local");
+    let beside = report(&probe(&[&["peer", "--beside"], &nowhere[..]].concat()));
+    assert_eq!(
+        (&beside["error"]["code"], &beside["exit_code"]),
+        (&"local".into(), &1.into())
+    );
 }
 
 fn start(server: &Server) -> Child {
