@@ -1,0 +1,169 @@
+//! What a client hears, and whether a server could have said so.
+
+use farhaul_optimise::smb::smb2::breaks::Break;
+use farhaul_optimise::smb::smb2::header::{Command, Header, MESSAGE_ID_NONE, Scope};
+use farhaul_optimise::smb::smb2::open::{CreateResponse, FileId, OPLOCK_II, OPLOCK_NONE};
+use farhaul_optimise::smb::smb2::query::STATUS_NO_MORE_FILES;
+use farhaul_optimise::smb::smb2::transfer::{
+    ErrorResponse, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, STATUS_PENDING,
+};
+
+use super::super::server::{STATUS_FILE_LOCK_CONFLICT, TREE};
+use super::{Client, Sent, Server};
+
+impl Client {
+    pub(super) fn answer(&mut self, now_ns: u64, message: &[u8], server: &Server) {
+        let header = Header::parse(message).unwrap();
+        if header.message_id == MESSAGE_ID_NONE {
+            return self.broken(&Break::parse(message).unwrap(), server);
+        }
+        if header.status == STATUS_PENDING {
+            self.credits += i64::from(header.credits);
+            return assert!(self.sent.contains_key(&header.message_id));
+        }
+        let sent = self.sent.remove(&header.message_id);
+        let sent = sent.unwrap_or_else(|| panic!("nobody asked {}", header.message_id));
+        assert_eq!(sent.command, header.command);
+        self.credits += i64::from(header.credits);
+        assert!(
+            self.credits > 0 || !self.sent.is_empty(),
+            "stuck without credit"
+        );
+        match header.command {
+            Command::Create => {
+                assert_eq!(header.status, STATUS_OK);
+                let opened = CreateResponse::parse(message).unwrap();
+                self.opened(opened.file, opened.oplock, server);
+            }
+            Command::Read => {
+                let data = match header.status {
+                    STATUS_FILE_LOCK_CONFLICT => {
+                        return self.errors.push((Command::Read, header.status));
+                    }
+                    STATUS_OK => ReadResponse::parse(message).unwrap().data,
+                    STATUS_END_OF_FILE => &[],
+                    other => panic!("status {other:#x}"),
+                };
+                self.check(now_ns, data, &sent, server);
+            }
+            Command::TreeConnect => {
+                assert!(matches!(header.scope, Scope::Sync { tree: TREE, .. }));
+            }
+            Command::QueryDirectory if header.status == STATUS_OK => self.list(),
+            Command::QueryDirectory => assert_eq!(header.status, STATUS_NO_MORE_FILES),
+            Command::QueryInfo => self.told(message, &sent, server),
+            command => {
+                if header.status != STATUS_OK {
+                    ErrorResponse::parse(message).expect("a whole error");
+                }
+                self.done(now_ns, command, header.status, sent, server);
+            }
+        }
+    }
+
+    pub(super) fn opened(&mut self, file: FileId, oplock: u8, server: &Server) {
+        self.file = Some(file);
+        assert!(
+            self.asked != OPLOCK_NONE || oplock == OPLOCK_NONE,
+            "never asked for"
+        );
+        self.oplock = oplock;
+        self.floor = self.floor.max(self.seen_floor(server));
+    }
+
+    /// A write, or anything without bytes.
+    pub(super) fn done(
+        &mut self,
+        now_ns: u64,
+        command: Command,
+        status: u32,
+        sent: Sent,
+        server: &Server,
+    ) {
+        if status != STATUS_OK {
+            self.errors.push((command, status));
+        }
+        let Some((offset, bytes)) = sent.write else {
+            self.closed_ns = now_ns;
+            return;
+        };
+        self.writes += 1;
+        self.floor = server.version(&self.name);
+        if status == STATUS_OK {
+            self.written.push((now_ns, offset, bytes));
+        }
+    }
+
+    pub(super) fn seen_floor(&self, server: &Server) -> usize {
+        let seen = server
+            .broken_versions
+            .get(..self.breaks_seen)
+            .unwrap_or_default();
+        seen.iter().copied().max().unwrap_or(0)
+    }
+
+    pub(super) fn broken(&mut self, told: &Break, server: &Server) {
+        let Break::Oplock(told) = *told else {
+            panic!("no leases here");
+        };
+        if Some(told.file) != self.file {
+            // Closed meanwhile.
+            self.breaks_seen += usize::from(told.oplock == OPLOCK_NONE);
+            return;
+        }
+        assert_ne!(self.asked, OPLOCK_NONE, "of an oplock never asked for");
+        match told.oplock {
+            OPLOCK_II => {
+                self.oplock = OPLOCK_II;
+                self.owed.push_back(told);
+            }
+            _ => {
+                self.breaks_seen += 1;
+                self.oplock = OPLOCK_NONE;
+                self.floor = self.floor.max(self.seen_floor(server));
+            }
+        }
+    }
+
+    /// Whole, and as one of the versions that a direct client could have been shown.
+    pub(super) fn check(&mut self, now_ns: u64, data: &[u8], sent: &Sent, server: &Server) {
+        let (offset, length) = sent.read.unwrap();
+        let part = |content: &Vec<u8>| {
+            let from = (offset as usize).min(content.len());
+            let to = (from + length as usize).min(content.len());
+            content[from..to].to_vec()
+        };
+        if let Some((_, first, end)) = server.terms.locked
+            && sent.has_seen_breaks
+        {
+            let to = offset as usize + data.len();
+            assert!(
+                to <= first || end <= offset as usize,
+                "bytes that are locked"
+            );
+        }
+        let versions = &server.files[&self.name];
+        // What it wrote before is done.
+        let own = server.own_versions.iter().take(sent.writes);
+        let own = own.skip(self.writes_before);
+        let own = own.map(|version| version.expect("read before it was written"));
+        let floor = own.max().unwrap_or(0).max(sent.floor);
+        let is_full = data.len() == server.terms.read_bytes_max;
+        let is_true = versions.iter().skip(floor).any(|content| {
+            let part = part(content);
+            part == data || (is_full && part.starts_with(data))
+        });
+        assert!(
+            is_true,
+            "{} bytes at {offset} are of no version from {} of {}",
+            data.len(),
+            sent.floor,
+            versions.len()
+        );
+        self.last_read_ns = now_ns;
+        self.read_bytes += data.len() as u64;
+        if data.len() < length as usize {
+            self.reading = None;
+        }
+    }
+}

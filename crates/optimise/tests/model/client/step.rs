@@ -1,0 +1,96 @@
+//! What a client does, and how it behaves.
+
+use super::cifs;
+
+/// What it does next, when everything before is done.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Open {
+        name: String,
+        share: u32,
+        oplock: u8,
+    },
+    /// From the first byte to the end, which the server tells.
+    ReadAll {
+        block: u32,
+        outstanding: usize,
+    },
+    /// Ranges, so many at the same time.
+    Read {
+        ranges: Vec<(u64, u32)>,
+        outstanding: usize,
+    },
+    Write {
+        offset: u64,
+        bytes: Vec<u8>,
+    },
+    /// From an offset on, in blocks, so many at the same time.
+    WriteAll {
+        offset: u64,
+        bytes: Vec<u8>,
+        block: u32,
+        outstanding: usize,
+    },
+    /// Opens a file or a folder and closes it in the same packet.
+    Glance {
+        name: String,
+    },
+    /// Of SMB1: locks some bytes behind every file's end, and writes back all files.
+    Lock,
+    FlushAll,
+    /// Of SMB1: a write that is cut short, which nobody answers.
+    Stutter,
+    /// Leaves the share.
+    Leave,
+    /// All names of the open folder.
+    List,
+    /// What the server says of the open file.
+    Ask,
+    Close,
+    Pause {
+        ns: u64,
+    },
+}
+
+/// What has been agreed with whom.
+#[derive(Debug, Clone, Copy)]
+pub struct Manners {
+    pub has_large_requests: bool,
+    /// Credits asked for with each request.
+    pub asks: u16,
+    /// SecurityMode of NEGOTIATE.
+    pub security_mode: u16,
+    /// Signs TREE_CONNECT, as 3.1.1 does.
+    pub signs_tree: bool,
+    /// Says that it is nobody.
+    pub is_anonymous: bool,
+    /// Flags of its writes.
+    pub write_flags: u32,
+    /// DesiredAccess, and CreateOptions.
+    pub access: u32,
+    pub options: u32,
+    /// Wants to take up its files again after a lost connection.
+    pub is_durable: bool,
+    /// Begins in SMB1, and stays with it if the server does.
+    pub begins_in_cifs: bool,
+    /// What it can do in SMB1.
+    pub capabilities: u32,
+}
+
+impl Default for Manners {
+    fn default() -> Self {
+        Self {
+            has_large_requests: true,
+            asks: 1,
+            security_mode: 1,
+            signs_tree: false,
+            is_anonymous: false,
+            write_flags: 0,
+            access: 0x12_019f,
+            options: 0,
+            is_durable: false,
+            begins_in_cifs: false,
+            capabilities: cifs::CAPABILITIES,
+        }
+    }
+}
