@@ -9,7 +9,7 @@ use farhaul_optimise::{Reason, Settings};
 use model::client::Step;
 use model::hand::{FAR, Hand, NEAR, first_file};
 use model::plan::{
-    BATCH, MS, OC1, Plan, SHARE_ALL, SHARE_READ, T1, Times, compare, open, read_ms,
+    BATCH, LEASE, MS, OC1, Plan, SHARE_ALL, SHARE_READ, T1, Times, compare, open, read_ms,
     run_beside_a_writer, run_with_stream, whole,
 };
 use model::server::OtherWrite;
@@ -493,7 +493,7 @@ fn random_steps(noise: &mut Noise, file_bytes: u64) -> Vec<Step> {
         let share = [SHARE_ALL, SHARE_READ][noise.below(2) as usize];
         steps.push(open(
             share,
-            [0, 1, 8, BATCH, BATCH][noise.below(5) as usize],
+            [0, 1, 8, LEASE, BATCH][noise.below(5) as usize],
         ));
         for _ in 0..noise.below(6) {
             let outstanding = 1 + noise.below(6) as usize;

@@ -10,8 +10,9 @@ use farhaul_optimise::smb::smb2::transfer::FILE_BYTES_MAX;
 use model::client::Step;
 use model::hand::{FAR, Hand, NEAR, first_file};
 use model::plan::{
-    BATCH, BLOCK, DISK_FULL, EXCLUSIVE, MS, OC1, Plan, SHARE_ALL, T1, assert_there_when_let_go,
-    compare, content, open, upload, upload_head, upload_times, write_over, writes_answered,
+    BATCH, BLOCK, DISK_FULL, EXCLUSIVE, LEASE, MS, OC1, Plan, SHARE_ALL, T1,
+    assert_there_when_let_go, compare, content, open, upload, upload_head, upload_times,
+    write_over, writes_answered,
 };
 use model::server::OtherWrite;
 use source::{Noise, noise};
@@ -235,7 +236,7 @@ fn random_steps(noise: &mut Noise) -> (Vec<Step>, Vec<u8>) {
     for _ in 0..=noise.below(2) {
         steps.push(open(
             SHARE_ALL,
-            [0, 0, EXCLUSIVE, BATCH][noise.below(4) as usize],
+            [0, LEASE, EXCLUSIVE, BATCH][noise.below(4) as usize],
         ));
         for _ in 0..=noise.below(7) {
             let offset = noise.below(image.len() as u64 + 1);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use farhaul_optimise::smb::netbios::{PREFIX_BYTES, Packets, Piece};
 use farhaul_optimise::smb::smb1;
-use farhaul_optimise::smb::smb2::breaks::{Break, OplockBreak};
+use farhaul_optimise::smb::smb2::breaks::Break;
 use farhaul_optimise::smb::smb2::header::{Command, messages};
 use farhaul_optimise::smb::smb2::open::{
     CloseRequest, CreateRequest, DISPOSITION_OPEN, FileId, OPLOCK_NONE,
@@ -58,7 +58,7 @@ pub struct Client {
     denies: bool,
     breaks_seen: usize,
     /// Acknowledgments that wait for a credit.
-    owed: VecDeque<OplockBreak>,
+    owed: VecDeque<Break>,
     floor: usize,
     pub wakes_ns: u64,
     pub output: Vec<u8>,
@@ -165,13 +165,10 @@ impl Client {
         if self.credits > 0
             && let Some(left) = self.owed.pop_front()
         {
-            if self.cifs.is_some() {
-                self.cifs_release(&left);
-                return true;
+            match (left, self.cifs) {
+                (Break::Oplock(left), Some(_)) => self.cifs_release(&left),
+                _ => self.send(Command::OplockBreak, None, |message| left.emit(message)),
             }
-            self.send(Command::OplockBreak, None, |message| {
-                Break::Oplock(left).emit(message);
-            });
             return true;
         }
         if self.sent.len() < self.outstanding.max(1)

@@ -6,7 +6,9 @@ use farhaul_optimise::smb::smb2::connect::{
     NegotiateRequest, SessionSetupRequest, TreeConnectRequest,
 };
 use farhaul_optimise::smb::smb2::header::{Command, Header};
-use farhaul_optimise::smb::smb2::open::{CreateRequest, DISPOSITION_OPEN, FileId};
+use farhaul_optimise::smb::smb2::open::{
+    CreateContext, CreateRequest, DISPOSITION_OPEN, FileId, Lease, OPLOCK_LEASE,
+};
 use farhaul_optimise::smb::smb2::transfer::{ReadRequest, WriteRequest};
 use farhaul_optimise::{Half, Output, Reason, Settings};
 
@@ -73,6 +75,21 @@ impl Hand {
 
     /// The file `f`, to read and to write.
     pub fn open(&mut self, oplock: u8) {
+        self.open_with(oplock, Vec::new());
+    }
+
+    /// The same under a lease that other opens of the client's may have, too.
+    pub fn open_leased(&mut self, key: [u8; 16], state: u32) {
+        let lease = Lease {
+            key,
+            state,
+            flags: 0,
+            parent: None,
+        };
+        self.open_with(OPLOCK_LEASE, vec![lease.context()]);
+    }
+
+    fn open_with(&mut self, oplock: u8, contexts: Vec<CreateContext>) {
         let create = CreateRequest {
             oplock,
             impersonation: 2,
@@ -82,7 +99,7 @@ impl Hand {
             disposition: DISPOSITION_OPEN,
             options: 0,
             name: b"f".to_vec(),
-            contexts: Vec::new(),
+            contexts,
         };
         self.ask(Command::Create, |message| create.emit(0, message));
     }
@@ -205,8 +222,13 @@ impl Hand {
 
 /// The first file that such a server opens.
 pub fn first_file() -> FileId {
+    nth_file(1)
+}
+
+/// And those behind it.
+pub fn nth_file(nth: u64) -> FileId {
     FileId {
-        persistent: 1001,
-        volatile: 1,
+        persistent: 1000 + nth,
+        volatile: nth,
     }
 }

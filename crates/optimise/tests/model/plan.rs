@@ -15,6 +15,8 @@ pub const T1: u64 = 193_000;
 pub const BLOCK: u32 = 61_440;
 pub const EXCLUSIVE: u8 = 8;
 pub const BATCH: u8 = 9;
+/// A lease to read, to write and to keep open.
+pub const LEASE: u8 = 0xff;
 /// Others may read, write, delete.
 pub const SHARE_ALL: u32 = 7;
 pub const SHARE_READ: u32 = 1;

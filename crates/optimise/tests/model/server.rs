@@ -3,22 +3,23 @@
 mod cifs;
 mod credits;
 pub mod folder;
+mod others;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use farhaul_optimise::smb::netbios::{PREFIX_BYTES, Packets, Piece, packet};
 use farhaul_optimise::smb::smb1;
-use farhaul_optimise::smb::smb2::breaks::{Break, OplockBreak};
+use farhaul_optimise::smb::smb2::breaks::Break;
 use farhaul_optimise::smb::smb2::connect::{
     CAPABILITY_LARGE_MTU, DIALECT_202, NegotiateResponse, SHARE_DISK, SessionSetupResponse,
     TreeConnectResponse,
 };
 use farhaul_optimise::smb::smb2::header::{
-    Command, FLAG_ASYNC, FLAG_RESPONSE, FLAG_SIGNED, Header, MESSAGE_ID_NONE, Scope, messages,
+    Command, FLAG_ASYNC, FLAG_RESPONSE, FLAG_SIGNED, Header, Scope, messages,
 };
 use farhaul_optimise::smb::smb2::open::{
-    CloseRequest, CloseResponse, CreateRequest, CreateResponse, FileFacts, FileId, OPLOCK_BATCH,
-    OPLOCK_EXCLUSIVE, OPLOCK_II, OPLOCK_NONE, SHARE_WRITE,
+    CloseRequest, CloseResponse, CreateRequest, CreateResponse, FileFacts, FileId, LEASE_READ,
+    Lease, OPLOCK_BATCH, OPLOCK_EXCLUSIVE, OPLOCK_II, OPLOCK_LEASE, OPLOCK_NONE, SHARE_WRITE,
 };
 use farhaul_optimise::smb::smb2::query::{QueryDirectoryRequest, QueryInfoRequest};
 use farhaul_optimise::smb::smb2::transfer::{
@@ -99,6 +100,7 @@ impl Default for Terms {
 struct Open {
     name: String,
     oplock: u8,
+    lease: Option<Lease>,
     denies_writers: bool,
     break_due: Option<Vec<OtherWrite>>,
 }
@@ -415,17 +417,12 @@ impl Server {
         self.creates += 1;
         let id = self.next_open;
         self.next_open += 1;
-        let is_alone = !self.opens.values().any(|open| open.name == name);
-        let oplock = match (self.terms.grants_oplocks, create.oplock) {
-            (true, OPLOCK_BATCH | OPLOCK_EXCLUSIVE) if !is_alone || self.terms.grants_ii => {
-                OPLOCK_II
-            }
-            (true, asked) => asked,
-            (false, _) => OPLOCK_NONE,
-        };
+        let lease = Lease::among(&create.contexts);
+        let (oplock, lease) = self.granted(&name, create.oplock, lease);
         let open = Open {
             name: name.clone(),
             oplock,
+            lease,
             denies_writers: create.share & SHARE_WRITE == 0,
             break_due: None,
         };
@@ -439,7 +436,29 @@ impl Server {
                 ..FileFacts::default()
             },
             file: file_id(id),
-            contexts: Vec::new(),
+            contexts: lease.iter().map(Lease::context).collect(),
+        }
+    }
+
+    /// The oplock or the lease that who opens a file is given.
+    fn granted(&self, name: &str, oplock: u8, lease: Option<Lease>) -> (u8, Option<Lease>) {
+        let key = lease.map(|lease| lease.key);
+        let is_other = |open: &Open| {
+            open.name == name && (key.is_none() || open.lease.map(|lease| lease.key) != key)
+        };
+        let is_shared = self.terms.grants_ii || self.opens.values().any(is_other);
+        let state = |asked: u32| if is_shared { asked & LEASE_READ } else { asked };
+        match (self.terms.grants_oplocks, oplock) {
+            (false, _) => (OPLOCK_NONE, None),
+            (true, OPLOCK_LEASE) => {
+                let granted = lease.map(|lease| Lease {
+                    state: state(lease.state),
+                    ..lease
+                });
+                (OPLOCK_LEASE, granted)
+            }
+            (true, OPLOCK_BATCH | OPLOCK_EXCLUSIVE) if is_shared => (OPLOCK_II, None),
+            (true, asked) => (asked, None),
         }
     }
 
@@ -524,107 +543,6 @@ impl Server {
         }
         .emit(body);
         STATUS_OK
-    }
-
-    /// Somebody else wants to write: whoever may keep the file is told first.
-    pub fn write(&mut self, write: &OtherWrite) {
-        let mut others = self.opens.values().filter(|open| open.name == write.name);
-        if others.any(|open| open.denies_writers) {
-            return;
-        }
-        let mut broken = None;
-        for (id, open) in self
-            .opens
-            .iter_mut()
-            .filter(|(_, open)| open.name == write.name)
-        {
-            if let Some(due) = &mut open.break_due {
-                due.push(write.clone());
-                return;
-            }
-            if [OPLOCK_BATCH, OPLOCK_EXCLUSIVE].contains(&open.oplock) {
-                open.oplock = OPLOCK_II;
-                open.break_due = Some(vec![write.clone()]);
-                broken = Some(*id);
-            }
-        }
-        match broken {
-            Some(id) => self.tell(id, OPLOCK_II),
-            None => self.apply(write, None),
-        }
-    }
-
-    fn break_shared(&mut self) {
-        let version = self.version("f");
-        let shared = self
-            .opens
-            .iter_mut()
-            .filter(|(_, open)| open.oplock == OPLOCK_II);
-        let told: Vec<u64> = shared
-            .map(|(id, open)| {
-                open.oplock = OPLOCK_NONE;
-                *id
-            })
-            .collect();
-        for id in told {
-            self.broken_versions.push(version);
-            self.tell(id, OPLOCK_NONE);
-        }
-    }
-
-    fn apply(&mut self, write: &OtherWrite, by: Option<u64>) {
-        let versions = self.files.get_mut(&write.name).unwrap();
-        let mut content = versions.last().unwrap().clone();
-        let end = write.offset + write.bytes.len();
-        content.resize(content.len().max(end), 0);
-        content[write.offset..end].copy_from_slice(&write.bytes);
-        versions.push(content);
-        let version = versions.len() - 1;
-        let keeps = |(id, open): &(&u64, &mut Open)| {
-            open.name == write.name && open.oplock == OPLOCK_II && Some(**id) != by
-        };
-        let mut told = Vec::new();
-        for (id, open) in self.opens.iter_mut().filter(keeps) {
-            open.oplock = OPLOCK_NONE;
-            told.push(*id);
-        }
-        for id in told {
-            self.broken_versions.push(version);
-            self.tell(id, OPLOCK_NONE);
-        }
-    }
-
-    fn tell(&mut self, id: u64, oplock: u8) {
-        if self.terms.is_cifs {
-            return self.cifs_tell(id, oplock);
-        }
-        let mut message = Vec::new();
-        Header {
-            flags: FLAG_RESPONSE,
-            ..Header::request(Command::OplockBreak, MESSAGE_ID_NONE, 0, 0)
-        }
-        .emit(&mut message);
-        let file = file_id(id);
-        Break::Oplock(OplockBreak { oplock, file }).emit(&mut message);
-        self.output.extend_from_slice(&packet(&message));
-    }
-
-    fn acknowledged(&mut self, acknowledged: &Break) -> Break {
-        let Break::Oplock(oplock) = acknowledged else {
-            panic!("no leases here");
-        };
-        if let Some(open) = self.opens.get(&oplock.file.volatile) {
-            let content = self.files[&open.name].last().unwrap().clone();
-            self.let_go.push((self.now_ns, content));
-        }
-        let due = self.opens.get_mut(&oplock.file.volatile).and_then(|open| {
-            open.oplock = open.oplock.min(oplock.oplock);
-            open.break_due.take()
-        });
-        due.into_iter()
-            .flatten()
-            .for_each(|write| self.write(&write));
-        *acknowledged
     }
 }
 

@@ -5,11 +5,18 @@ use farhaul_optimise::smb::smb2::connect::{
     NegotiateRequest, SessionSetupRequest, TreeConnectRequest,
 };
 use farhaul_optimise::smb::smb2::header::{Command, FLAG_SIGNED, Header};
-use farhaul_optimise::smb::smb2::open::CreateContext;
+use farhaul_optimise::smb::smb2::open::{
+    CreateContext, LEASE_READ, LEASE_WRITE, Lease, OPLOCK_LEASE,
+};
 use farhaul_optimise::smb::smb2::transfer::{ReadRequest, WriteRequest};
 
 use super::super::server::{SESSION, TREE};
 use super::{Client, Sent, Server};
+
+/// Of its lease: it has one file open at a time.
+pub(super) const LEASE_KEY: [u8; 16] = [0x4b; 16];
+/// SMB2_LEASE_HANDLE_CACHING.
+const LEASE_HANDLE: u32 = 2;
 
 impl Client {
     pub(super) fn greet(&mut self) -> bool {
@@ -81,14 +88,19 @@ impl Client {
     }
 
     pub(super) fn contexts(&self) -> Vec<CreateContext> {
-        let name = b"DHnQ".to_vec();
-        let data = vec![0; 16];
-        let asked = CreateContext { name, data };
-        self.manners
-            .is_durable
-            .then_some(asked)
-            .into_iter()
-            .collect()
+        let durable = CreateContext {
+            name: b"DHnQ".to_vec(),
+            data: vec![0; 16],
+        };
+        let lease = Lease {
+            key: LEASE_KEY,
+            state: LEASE_READ | LEASE_HANDLE | LEASE_WRITE,
+            flags: 0,
+            parent: None,
+        };
+        let durable = self.manners.is_durable.then_some(durable);
+        let lease = (self.asked == OPLOCK_LEASE).then(|| lease.context());
+        durable.into_iter().chain(lease).collect()
     }
 
     pub(super) fn write(&mut self, now_ns: u64, offset: u64, bytes: Vec<u8>) {

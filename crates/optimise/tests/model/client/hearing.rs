@@ -1,14 +1,17 @@
 //! What a client hears, and whether a server could have said so.
 
-use farhaul_optimise::smb::smb2::breaks::Break;
+use farhaul_optimise::smb::smb2::breaks::{Break, LeaseAcknowledgment};
 use farhaul_optimise::smb::smb2::header::{Command, Header, MESSAGE_ID_NONE, Scope};
-use farhaul_optimise::smb::smb2::open::{CreateResponse, FileId, OPLOCK_II, OPLOCK_NONE};
+use farhaul_optimise::smb::smb2::open::{
+    CreateResponse, FileId, LEASE_READ, Lease, OPLOCK_II, OPLOCK_LEASE, OPLOCK_NONE,
+};
 use farhaul_optimise::smb::smb2::query::STATUS_NO_MORE_FILES;
 use farhaul_optimise::smb::smb2::transfer::{
     ErrorResponse, ReadResponse, STATUS_END_OF_FILE, STATUS_OK, STATUS_PENDING,
 };
 
 use super::super::server::{STATUS_FILE_LOCK_CONFLICT, TREE};
+use super::asking::LEASE_KEY;
 use super::{Client, Sent, Server};
 
 impl Client {
@@ -33,7 +36,7 @@ impl Client {
             Command::Create => {
                 assert_eq!(header.status, STATUS_OK);
                 let opened = CreateResponse::parse(message).unwrap();
-                self.opened(opened.file, opened.oplock, server);
+                self.opened(opened.file, held(&opened), server);
             }
             Command::Read => {
                 let data = match header.status {
@@ -103,25 +106,33 @@ impl Client {
     }
 
     pub(super) fn broken(&mut self, told: &Break, server: &Server) {
-        let Break::Oplock(told) = *told else {
-            panic!("no leases here");
+        let (is_its, is_nothing) = match told {
+            Break::Oplock(told) => (Some(told.file) == self.file, told.oplock == OPLOCK_NONE),
+            Break::Lease(told) => {
+                assert_eq!(told.key, LEASE_KEY);
+                (self.asked == OPLOCK_LEASE, told.state & LEASE_READ == 0)
+            }
+            Break::LeaseAcknowledgment(_) => panic!("that is the client's to say"),
         };
-        if Some(told.file) != self.file {
+        assert!(!is_its || self.asked != OPLOCK_NONE, "never asked for");
+        self.breaks_seen += usize::from(is_nothing);
+        match told {
             // Closed meanwhile.
-            self.breaks_seen += usize::from(told.oplock == OPLOCK_NONE);
-            return;
-        }
-        assert_ne!(self.asked, OPLOCK_NONE, "of an oplock never asked for");
-        match told.oplock {
-            OPLOCK_II => {
+            Break::Oplock(_) if !is_its => return,
+            Break::Oplock(told) if !is_nothing => {
                 self.oplock = OPLOCK_II;
-                self.owed.push_back(told);
+                self.owed.push_back(Break::Oplock(*told));
             }
-            _ => {
-                self.breaks_seen += 1;
-                self.oplock = OPLOCK_NONE;
-                self.floor = self.floor.max(self.seen_floor(server));
+            Break::Lease(told) if told.flags & 1 != 0 => {
+                let (key, state) = (told.key, told.state);
+                let left = LeaseAcknowledgment { key, state };
+                self.owed.push_back(Break::LeaseAcknowledgment(left));
             }
+            _ => (),
+        }
+        if is_its && is_nothing {
+            self.oplock = OPLOCK_NONE;
+            self.floor = self.floor.max(self.seen_floor(server));
         }
     }
 
@@ -165,5 +176,15 @@ impl Client {
         if data.len() < length as usize {
             self.reading = None;
         }
+    }
+}
+
+/// The oplock, or that there is a lease under which what was read may be kept.
+fn held(opened: &CreateResponse) -> u8 {
+    let lease = Lease::among(&opened.contexts);
+    let keeps = lease.is_some_and(|lease| lease.state & LEASE_READ != 0);
+    match opened.oplock {
+        OPLOCK_LEASE if !keeps => OPLOCK_NONE,
+        oplock => oplock,
     }
 }

@@ -37,6 +37,7 @@ impl Server {
             oplock: OPLOCK_NONE,
             denies_writers: false,
             break_due: None,
+            lease: None,
         };
         self.opens.insert(id, open);
         CreateResponse {
