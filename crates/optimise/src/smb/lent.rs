@@ -87,9 +87,13 @@ impl Lent {
         }
     }
 
-    /// The file is closed.
+    /// The file is closed. Its number may be another file's by the time the near half has answered: that one's oplock stays.
     pub fn handle_closed(&mut self, file: FileId) {
         self.loans.remove(&file);
+        self.owed.retain(|other| *other != file);
+        for fence in self.fences.iter_mut().filter(|fence| fence.file == file) {
+            fence.is_recalled = false;
+        }
     }
 
     /// Files of these sessions and shares are gone.

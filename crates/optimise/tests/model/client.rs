@@ -19,6 +19,7 @@ use farhaul_optimise::smb::smb2::open::{
 
 use self::asking::charge_of;
 pub use self::step::{Manners, Step};
+use super::plan::SHARE_ALL;
 use super::server::Server;
 
 #[derive(Debug)]
@@ -198,6 +199,32 @@ impl Client {
         true
     }
 
+    fn open(&mut self, name: String, share: u32, oplock: u8, server: &Server) {
+        self.denies = share & 2 == 0;
+        self.asked = oplock;
+        let create = CreateRequest {
+            oplock,
+            impersonation: 2,
+            access: self.manners.access,
+            attributes: 0,
+            share,
+            disposition: DISPOSITION_OPEN,
+            options: self.manners.options,
+            name: name.clone().into_bytes(),
+            contexts: self.contexts(),
+        };
+        self.floor = match server.folders.contains_key(&name) {
+            true => 0,
+            false => server.version(&name),
+        };
+        self.name = name;
+        self.writes_before = self.writes;
+        match self.cifs {
+            Some(_) => self.cifs_open(&create),
+            None => self.send(Command::Create, None, |message| create.emit(0, message)),
+        }
+    }
+
     fn next_range(&mut self) -> Option<(u64, u32)> {
         if let Some((offset, block)) = self.reading {
             self.reading = Some((offset + u64::from(block), block));
@@ -213,30 +240,11 @@ impl Client {
                 name,
                 share,
                 oplock,
-            } => {
-                self.denies = share & 2 == 0;
-                self.asked = oplock;
-                let create = CreateRequest {
-                    oplock,
-                    impersonation: 2,
-                    access: self.manners.access,
-                    attributes: 0,
-                    share,
-                    disposition: DISPOSITION_OPEN,
-                    options: self.manners.options,
-                    name: name.clone().into_bytes(),
-                    contexts: self.contexts(),
-                };
-                self.floor = match server.folders.contains_key(&name) {
-                    true => 0,
-                    false => server.version(&name),
-                };
-                self.name = name;
-                self.writes_before = self.writes;
-                match self.cifs {
-                    Some(_) => self.cifs_open(&create),
-                    None => self.send(Command::Create, None, |message| create.emit(0, message)),
-                }
+            } => self.open(name, share, oplock, server),
+            Step::Turn { name } => {
+                assert_eq!(self.asked, OPLOCK_NONE);
+                self.cifs_close(self.file.unwrap());
+                self.open(name, SHARE_ALL, OPLOCK_NONE, server);
             }
             Step::ReadAll { block, outstanding } => {
                 self.outstanding = outstanding;

@@ -66,6 +66,8 @@ pub struct Terms {
     /// Of SMB1: requests at a time, and what it can do.
     pub requests_max: usize,
     pub capabilities: u32,
+    /// It gives the number of a file that was closed to the next that is opened.
+    pub reuses_files: bool,
     /// Of SMB1: what a read gives at most.
     pub read_bytes_max: usize,
 }
@@ -91,6 +93,7 @@ impl Default for Terms {
             grants_ii: false,
             requests_max: 50,
             capabilities: cifs::CAPABILITIES,
+            reuses_files: false,
             read_bytes_max: usize::MAX,
         }
     }
@@ -331,8 +334,8 @@ impl Server {
             Command::QueryInfo => {
                 status = self.tell_info(&QueryInfoRequest::parse(message).unwrap(), &mut body);
             }
-            Command::TreeDisconnect => {
-                self.opens.clear();
+            Command::TreeDisconnect | Command::Logoff => {
+                self.close_all();
                 emit_empty(&mut body);
             }
             Command::Echo | Command::Flush => emit_empty(&mut body),
@@ -356,6 +359,16 @@ impl Server {
             .into_iter()
             .flatten()
             .for_each(|write| self.write(&write));
+    }
+
+    /// A share or the session is left.
+    fn close_all(&mut self) {
+        assert!(self.slow.is_empty(), "left before it was written");
+        assert!(self.read.is_empty(), "left before it was read");
+        for open in std::mem::take(&mut self.opens).into_values() {
+            let due = open.break_due.into_iter().flatten();
+            due.for_each(|write| self.write(&write));
+        }
     }
 
     /// An announcement, which has the credits, and the answer behind it; both name a number in place of the share.
@@ -415,7 +428,10 @@ impl Server {
             return self.open_folder(&name);
         }
         self.creates += 1;
-        let id = self.next_open;
+        let id = match self.terms.reuses_files {
+            true => (1..).find(|id| !self.opens.contains_key(id)).unwrap(),
+            false => self.next_open,
+        };
         self.next_open += 1;
         let lease = Lease::among(&create.contexts);
         let (oplock, lease) = self.granted(&name, create.oplock, lease);

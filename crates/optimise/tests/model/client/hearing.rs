@@ -86,6 +86,9 @@ impl Client {
         if status != STATUS_OK {
             self.errors.push((command, status));
         }
+        if command == Command::Logoff {
+            self.logged_off();
+        }
         let Some((offset, bytes)) = sent.write else {
             self.closed_ns = now_ns;
             return;

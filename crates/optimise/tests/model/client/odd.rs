@@ -2,7 +2,7 @@
 
 use farhaul_optimise::smb::netbios::packet;
 use farhaul_optimise::smb::smb1::header::{
-    FLUSH, LOCKING_ANDX, MARK, TREE_DISCONNECT, WRITE_ANDX, chain_end, emit_block,
+    FLUSH, LOCKING_ANDX, LOGOFF_ANDX, MARK, TREE_DISCONNECT, WRITE_ANDX, chain_end, emit_block,
 };
 use farhaul_optimise::smb::smb2::header::Command;
 use farhaul_optimise::smb::smb2::transfer::emit_empty;
@@ -25,6 +25,7 @@ impl Client {
                 self.output.extend_from_slice(&packet(&cut));
             }
             Step::Leave => self.leave(),
+            Step::LogOff => self.log_off(),
             other => panic!("{other:?}"),
         }
     }
@@ -37,6 +38,23 @@ impl Client {
         self.cifs_send(Command::Lock, LOCKING_ANDX, |message| {
             emit_block(&words, &[&range[..], &[0]].concat(), message);
         });
+    }
+
+    fn log_off(&mut self) {
+        match self.cifs {
+            Some(_) => {
+                self.cifs_send(Command::Logoff, LOGOFF_ANDX, |message| {
+                    emit_block(&chain_end(), &[], message);
+                });
+            }
+            None => self.send(Command::Logoff, None, emit_empty),
+        }
+    }
+
+    /// There is no session: what comes next begins with one.
+    pub(super) fn logged_off(&mut self) {
+        self.greeting = 1;
+        self.cifs = self.cifs.map(|_| (0, 0));
     }
 
     fn leave(&mut self) {

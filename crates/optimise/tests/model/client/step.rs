@@ -42,6 +42,12 @@ pub enum Step {
     Stutter,
     /// Leaves the share.
     Leave,
+    /// Of SMB1: closes the file, and opens another before that is answered.
+    Turn {
+        name: String,
+    },
+    /// Ends the session, whatever is open, and sets up another.
+    LogOff,
     /// All names of the open folder.
     List,
     /// What the server says of the open file.

@@ -6,9 +6,9 @@ use farhaul_optimise::smb::smb1::connect::{
     CAPABILITY_NT_STATUS, NT_LM, NegotiateRequest, NegotiateResponse,
 };
 use farhaul_optimise::smb::smb1::header::{
-    CLOSE, FLAG2_NT_STATUS, FLUSH, Header, LOCKING_ANDX, MULTIPLEX_NONE, NEGOTIATE, NT_CANCEL,
-    NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, TREE_DISCONNECT, WRITE_ANDX,
-    chain_end, emit_block, lone_block,
+    CLOSE, FLAG2_NT_STATUS, FLUSH, Header, LOCKING_ANDX, LOGOFF_ANDX, MULTIPLEX_NONE, NEGOTIATE,
+    NT_CANCEL, NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, TREE_DISCONNECT,
+    WRITE_ANDX, chain_end, emit_block, lone_block,
 };
 use farhaul_optimise::smb::smb1::open as levels;
 use farhaul_optimise::smb::smb1::open::{
@@ -95,8 +95,12 @@ impl Server {
                 told => self.cifs_released(&told),
             },
             TREE_DISCONNECT => {
-                self.opens.clear();
+                self.close_all();
                 self.cifs_say(&header, |message| emit_block(&[], &[], message));
+            }
+            LOGOFF_ANDX => {
+                self.close_all();
+                self.cifs_say(&header, |message| emit_block(&chain_end(), &[], message));
             }
             NT_CANCEL => (),
             other => panic!("{other:#x} is not modelled"),
