@@ -31,7 +31,7 @@ fn files_of_every_length_arrive_whole_both_ways_in_both_dialects() {
     let client = lab.client().unwrap();
     let go_on = Arc::new(AtomicBool::new(false));
     let block = BLOCK_BYTES as u64;
-    for dialect in [Dialect::Smb1, Dialect::Smb2] {
+    for dialect in [Dialect::Smb1, Dialect::Smb2, Dialect::Smb2Leases] {
         for (number, length) in [0, 1, block, 3 * block + 17].into_iter().enumerate() {
             let name = format!("{dialect:?}-{number}.bin");
             let offered = Offered::new(&folders.offered, &name, length).unwrap();

@@ -32,6 +32,8 @@ mod smb;
 mod smb1;
 mod smb_files;
 mod smb_folders;
+mod smb_leases;
+mod smb_shares;
 mod smb_writes;
 mod start_up;
 mod strangers;

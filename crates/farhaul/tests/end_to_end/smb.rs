@@ -197,7 +197,7 @@ fn a_session_that_signs_passes_as_it_is_and_says_why() {
 }
 
 /// Old bytes, then new ones, each in its place: a reader that was overtaken by a writer.
-fn is_overtaken(read: &[u8], old: &[u8], new: &[u8]) -> bool {
+pub fn is_overtaken(read: &[u8], old: &[u8], new: &[u8]) -> bool {
     let same = read
         .iter()
         .zip(old)

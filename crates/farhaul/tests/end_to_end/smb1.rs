@@ -24,7 +24,7 @@ pub fn old_site(link: &str, test: &str, config: &str) -> Site {
 }
 
 /// With more for the end of the server's configuration.
-fn old_site_with(link: &str, test: &str, config: &str, more: &str) -> Site {
+pub fn old_site_with(link: &str, test: &str, config: &str, more: &str) -> Site {
     let site = Site::with(link, test, config, &format!("{SERVER}\n{more}"));
     let path = &site.folders.smb_client_config;
     let config = fs::read_to_string(path).unwrap();

@@ -29,6 +29,8 @@ pub enum Dialect {
     Smb1,
     /// 2.1.
     Smb2,
+    /// 2.1, with leases in the place of oplocks, and with nothing against others who use the file meanwhile.
+    Smb2Leases,
 }
 
 /// Where the file is.
@@ -62,7 +64,8 @@ fn session(
     let path = format!("\\\\{}\\{}", remote.server.ip(), remote.share);
     Ok(match dialect {
         Dialect::Smb1 => Box::new(smb1::Smb1::begin(connection, &path)?),
-        Dialect::Smb2 => Box::new(smb2::Smb2::begin(connection, &path)?),
+        Dialect::Smb2 => Box::new(smb2::Smb2::begin(connection, &path, false)?),
+        Dialect::Smb2Leases => Box::new(smb2::Smb2::begin(connection, &path, true)?),
     })
 }
 

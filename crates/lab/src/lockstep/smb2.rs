@@ -12,6 +12,7 @@ const CREATE: u16 = 5;
 const CLOSE: u16 = 6;
 const READ: u16 = 8;
 const WRITE: u16 = 9;
+const OPLOCK_BREAK: u16 = 18;
 
 const HEADER_BYTES: usize = 64;
 const DIALECT: u16 = 0x0210;
@@ -21,9 +22,19 @@ const STATUS_PENDING: u32 = 0x0000_0103;
 const STATUS_MORE_PROCESSING: u32 = 0xc000_0016;
 /// As Windows clients ask for files (MS-SMB2 2.2.13).
 const OPLOCK_BATCH: u8 = 0x09;
+const OPLOCK_LEASE: u8 = 0xff;
+/// To read, to keep open and to write.
+const LEASE_STATE: u32 = 7;
+const LEASE_KEY: &[u8; 16] = b"lease of a file ";
+/// StructureSize of a lease's break (MS-SMB2 2.2.23.2), and of its acknowledgment (2.2.24.2).
+const LEASE_BREAK: u16 = 44;
+const LEASE_ACKNOWLEDGMENT: u16 = 36;
+/// Nobody asked for it.
+const ID_NONE: u64 = u64::MAX;
 const ACCESS_READ: u32 = 0x0012_0089;
 const ACCESS_WRITE: u32 = 0x0012_019f;
 const SHARE_READ: u32 = 1;
+const SHARE_ALL: u32 = 7;
 const DISPOSITION_OPEN: u32 = 1;
 const DISPOSITION_OVERWRITE_IF: u32 = 5;
 const OPTION_NO_FOLDER: u32 = 0x40;
@@ -35,17 +46,23 @@ pub(super) struct Smb2 {
     session: u64,
     tree: u32,
     file: [u8; 16],
+    has_leases: bool,
 }
 
 impl Smb2 {
     /// Agrees on the dialect, logs in as nobody and goes to a share.
-    pub(super) fn begin(connection: Connection, path: &str) -> Result<Self, LockstepError> {
+    pub(super) fn begin(
+        connection: Connection,
+        path: &str,
+        has_leases: bool,
+    ) -> Result<Self, LockstepError> {
         let mut smb = Self {
             connection,
             next_id: 0,
             session: 0,
             tree: 0,
             file: [0; 16],
+            has_leases,
         };
         smb.negotiate()?;
         smb.log_in()?;
@@ -83,6 +100,9 @@ impl Smb2 {
                 return Err(LockstepError::Malformed("no SMB2"));
             }
             let status = u32_at(&answer, 8)?;
+            if u64_at(&answer, 24)? == ID_NONE && self.has_leases {
+                self.give_back(&answer)?;
+            }
             // What nobody asked for, or not yet: a break of an oplock, "wait".
             if u64_at(&answer, 24)? != id || status == STATUS_PENDING {
                 continue;
@@ -92,6 +112,21 @@ impl Smb2 {
             }
             return Ok(answer);
         }
+    }
+
+    /// Leaves of a lease what the server says, if it waits for that. Its answer is nobody's.
+    fn give_back(&mut self, told: &[u8]) -> Result<(), LockstepError> {
+        let is_lease = u16_at(told, HEADER_BYTES)? == LEASE_BREAK;
+        if !is_lease || u32_at(told, HEADER_BYTES + 4)? & 1 == 0 {
+            return Ok(());
+        }
+        let key = bytes_at(told, HEADER_BYTES + 8, 16)?.to_vec();
+        let left = u32_at(told, HEADER_BYTES + 28)?;
+        let mut out = self.header(OPLOCK_BREAK);
+        out.u16(LEASE_ACKNOWLEDGMENT).zeros(6);
+        out.bytes(&key).u32(left).u64(0);
+        self.next_id += 1;
+        self.connection.send(&out.0)
     }
 
     fn negotiate(&mut self) -> Result<(), LockstepError> {
@@ -136,11 +171,26 @@ impl Smb2 {
         (access, share, disposition): (u32, u32, u32),
     ) -> Result<Vec<u8>, LockstepError> {
         let name = wide(name);
+        let (oplock, share, contexts) = match self.has_leases {
+            true => (OPLOCK_LEASE, SHARE_ALL, lease()),
+            false => (OPLOCK_BATCH, share, Vec::new()),
+        };
+        let name_at = HEADER_BYTES + 56;
+        let contexts_at = (name_at + name.len()).next_multiple_of(8);
         let mut out = self.header(CREATE);
-        out.u16(57).u8(0).u8(OPLOCK_BATCH).u32(2).u64(0).u64(0);
+        out.u16(57).u8(0).u8(oplock).u32(2).u64(0).u64(0);
         out.u32(access).u32(0).u32(share).u32(disposition);
-        out.u32(OPTION_NO_FOLDER).u16(HEADER_BYTES as u16 + 56);
-        out.u16(name.len() as u16).u32(0).u32(0).bytes(&name);
+        out.u32(OPTION_NO_FOLDER).u16(name_at as u16);
+        out.u16(name.len() as u16);
+        match contexts.is_empty() {
+            true => out.u32(0).u32(0).bytes(&name),
+            false => out
+                .u32(contexts_at as u32)
+                .u32(contexts.len() as u32)
+                .bytes(&name)
+                .zeros(contexts_at - name_at - name.len())
+                .bytes(&contexts),
+        };
         let answer = self.ask("opening the file", &out, 0)?;
         let file = bytes_at(&answer, HEADER_BYTES + 64, 16)?;
         self.file.copy_from_slice(file);
@@ -190,6 +240,15 @@ impl Session for Smb2 {
         out.u16(24).u16(0).u32(0).bytes(&file);
         self.ask("closing the file", &out, 0).map(drop)
     }
+}
+
+/// MS-SMB2 2.2.13.2 and 2.2.13.2.8.
+fn lease() -> Vec<u8> {
+    let mut out = Out::default();
+    out.u32(0).u16(16).u16(4).u16(0).u16(24).u32(32);
+    out.bytes(b"RqLs").zeros(4);
+    out.bytes(LEASE_KEY).u32(LEASE_STATE).u32(0).u64(0);
+    out.0
 }
 
 /// MS-NLMP 2.2.1.1: Unicode, a target name, NTLM.
