@@ -165,12 +165,10 @@ fn the_word_of_an_older_tunnel_does_not_take_the_log_from_the_newest() {
 #[test]
 fn downloads_that_are_cut_at_once_are_in_nobodys_way() {
     let mut world = ready();
-    let mut id = 100;
-    for nth in 0..3 * MEMORY_BYTES / 500_000 {
-        world.write(id, &noise(1000 + nth, 500_000));
+    for id in 1000..1000 + 3 * MEMORY_BYTES / 500_000 {
+        world.write(id, &noise(id, 500_000));
         world.cut(id);
         world.settle();
-        id += 1;
     }
     let input = noise(9, 300_000);
     assert!(only(&mut world, 2, &input) > 300_000);
