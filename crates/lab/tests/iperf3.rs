@@ -167,6 +167,44 @@ fn the_real_client_tests_udp_with_our_server() {
 }
 
 #[test]
+fn the_real_client_gets_the_settings_it_asks_for() {
+    let server = Ours::start(32);
+    let ended = |words: &str| {
+        let report = server.client(words);
+        assert_eq!(report["error"], Value::Null, "{words}");
+        report
+    };
+    for words in [
+        "-t 1 -w 64k -M 1000 -C reno",
+        "-t 1 -w 64k -M 1000 -C reno -R",
+    ] {
+        let report = ended(words);
+        // The segments of both ends, for each heard the other's.
+        assert_eq!(report["start"]["tcp_mss"], 1000, "{words}");
+        // One end's own, the other as our server tells it.
+        for end in ["sender_tcp_congestion", "receiver_tcp_congestion"] {
+            assert_eq!(report["end"][end], "reno", "{words}");
+        }
+        let sender = &report["end"]["streams"][0]["sender"];
+        // Linux doubles what is asked for; -R shows nothing of the sender's kernel.
+        let window_bytes = sender["max_snd_wnd"].as_u64().unwrap();
+        assert!(window_bytes <= 128 << 10, "{words}: {sender}");
+    }
+    for (words, wanted) in [("-n 3M", 3_145_728.0), ("-k 30 -l 10000", 300_000.0)] {
+        let end = &ended(words)["end"];
+        let (sent, received) = (bytes(&end["sum_sent"]), bytes(&end["sum_received"]));
+        assert_eq!(sent, wanted, "{words}");
+        assert!(received <= sent, "{words}: {end}");
+    }
+    for words in ["-t 1 -b 20M -l 10000", "-t 1 -b 20M -l 10000 -R"] {
+        let sent = &ended(words)["end"]["sum_sent"];
+        // By the sender's own clock, and a block or two before the first pause.
+        let most = sent["end"].as_f64().unwrap() * 2.5e6 + 30_000.0;
+        assert!(bytes(sent) > 0.0 && bytes(sent) <= most, "{words}: {sent}");
+    }
+}
+
+#[test]
 fn several_clients_are_served_at_once_and_no_more_than_allowed() {
     let server = Ours::start(2);
     let mut ours = Client::connect("127.0.0.1", server.address.port(), Arc::default()).unwrap();

@@ -322,7 +322,7 @@ impl<'a> Test<'a> {
         self.expect(State::ExchangeResults)?;
         let counts = ours.iter().map(|ended| ended.count).collect();
         let sends_tcp = !self.plan.udp && self.plan.direction.has_up();
-        self.control.send(&Results::of(counts, sends_tcp))?;
+        self.control.send(&Results::of(counts, sends_tcp, None))?;
         let theirs = self.control.receive("exchanging results", PATIENCE)?;
         self.expect(State::DisplayResults)?;
         self.control.write(&[State::Done.byte()])?;

@@ -249,9 +249,14 @@ pub(crate) struct Results {
 
 impl Results {
     /// `sends`: whether any of the streams is sent from here over TCP.
-    pub(crate) fn of(streams: Vec<StreamCount>, sends: bool) -> Self {
+    pub(crate) fn of(
+        streams: Vec<StreamCount>,
+        sends: bool,
+        congestion_used: Option<String>,
+    ) -> Self {
         Self {
             sender_has_retransmits: if sends { 1 } else { -1 },
+            congestion_used,
             streams,
             ..Self::default()
         }

@@ -77,6 +77,18 @@ enum Carrier {
     Udp(UdpSocket),
 }
 
+impl Carrier {
+    /// By its name, for the client's report.
+    fn congestion_control(&self) -> Option<String> {
+        let Self::Tcp(stream) = self else {
+            return None;
+        };
+        let name = SockRef::from(stream).tcp_congestion().ok()?;
+        let name = String::from_utf8_lossy(&name);
+        Some(name.trim_end_matches('\0').to_owned())
+    }
+}
+
 struct Test<'a> {
     shared: &'a Shared,
     control: Control,
@@ -123,7 +135,7 @@ impl Test<'_> {
             _ => each_way,
         };
         match params.is_udp() {
-            true => self.udp_streams(count),
+            true => self.udp_streams(count, params),
             false => self.tcp_streams(count, params),
         }
     }
@@ -147,7 +159,9 @@ impl Test<'_> {
         taken.sort_by_key(|(accepted, _)| *accepted);
         let window_bytes = self.shared.options.window_bytes;
         for (_, stream) in &taken {
-            prepare(stream, params, window_bytes).locally("setting up a stream")?;
+            prepare(stream, params, window_bytes)
+                .and_then(|()| mark(&SockRef::from(stream), self.local, params))
+                .locally("setting up a stream")?;
         }
         let streams = taken.into_iter().map(|(_, stream)| Carrier::Tcp(stream));
         Ok(streams.collect())
@@ -178,7 +192,7 @@ impl Test<'_> {
 
     /// A first datagram has no cookie: only one test at a time opens its
     /// streams, and only to its client.
-    fn udp_streams(&mut self, count: usize) -> Result<Vec<Carrier>, ProbeError> {
+    fn udp_streams(&mut self, count: usize, params: &Params) -> Result<Vec<Carrier>, ProbeError> {
         let _turn = self.udp_turn(self.shared)?;
         let mut waiting = udp_socket(self.local).locally("opening a UDP socket")?;
         self.say(State::CreateStreams)?;
@@ -202,6 +216,7 @@ impl Test<'_> {
             // The next client's datagram must find somebody.
             let next = udp_socket(self.local).locally("opening a UDP socket")?;
             let stream = std::mem::replace(&mut waiting, next);
+            mark(&SockRef::from(&stream), self.local, params).locally("setting up a stream")?;
             stream
                 .send(&udp::ANSWER.to_ne_bytes())
                 .lost_while("opening a stream")?;
@@ -213,6 +228,7 @@ impl Test<'_> {
     fn measure(&mut self, params: &Params, carriers: Vec<Carrier>) -> Result<(), ProbeError> {
         let course = Course::begin(params.omit);
         let streams = carriers.len();
+        let congestion_used = carriers.first().and_then(Carrier::congestion_control);
         let own_window = self.shared.options.window_bytes;
         let window_bytes = own_window.filter(|_| params.window.is_none());
         thread::scope(|scope| {
@@ -225,7 +241,7 @@ impl Test<'_> {
                 .collect();
             let outcome = self
                 .wait(params, &threads)
-                .and_then(|()| self.exchange(params, course, streams));
+                .and_then(|()| self.exchange(params, course, streams, congestion_used));
             // Not before: a client takes the end of a stream for trouble.
             course.stop();
             outcome
@@ -237,13 +253,15 @@ impl Test<'_> {
         params: &Params,
         course: &Course,
         streams: usize,
+        congestion_used: Option<String>,
     ) -> Result<(), ProbeError> {
         let counts = course.counts_of(streams);
         self.say(State::ExchangeResults)?;
         let _theirs: Results = self.control.receive("exchanging results", PATIENCE)?;
         let sends_tcp = !params.is_udp() && params.direction().has_down();
         let counts = counts.into_iter().map(|ended| ended.count).collect();
-        self.control.send(&Results::of(counts, sends_tcp))?;
+        let results = Results::of(counts, sends_tcp, congestion_used);
+        self.control.send(&results)?;
         self.say(State::DisplayResults)?;
         // Whether the client says that it is done changes nothing.
         let _ = self.control.poll_byte("waiting for the end", PATIENCE);
@@ -303,6 +321,16 @@ fn prepare(stream: &TcpStream, params: &Params, window_bytes: Option<u32>) -> io
     }
 }
 
+/// The type of service that the client asks for is both ends'.
+fn mark(socket: &Socket, local: SocketAddr, params: &Params) -> io::Result<()> {
+    let tos = params.tos.and_then(|tos| u8::try_from(tos).ok());
+    match (tos.unwrap_or(0), local) {
+        (0, _) => Ok(()),
+        (tos, SocketAddr::V4(_)) => socket.set_tos_v4(tos.into()),
+        (tos, SocketAddr::V6(_)) => socket.set_tclass_v6(tos.into()),
+    }
+}
+
 /// On the port of the server, beside those of the streams that are open.
 fn udp_socket(local: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
@@ -331,5 +359,34 @@ fn carry(
         (Carrier::Tcp(stream), false) => stream::send(stream, id, block, rate, course),
         (Carrier::Udp(socket), true) => udp::receive(&socket, id, is_wide, course),
         (Carrier::Udp(socket), false) => udp::send(&socket, id, block, rate, is_wide, course),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_has_the_mark_its_client_asks_for() {
+        for (address, tos, expected) in [
+            ("127.0.0.1:0", Some(0xb8), 0xb8),
+            ("[::1]:0", Some(0x28), 0x28),
+            ("127.0.0.1:0", None, 0),
+            ("127.0.0.1:0", Some(70_000), 0),
+        ] {
+            let local: SocketAddr = address.parse().unwrap();
+            let socket = UdpSocket::bind(local).unwrap();
+            let params = Params {
+                tos,
+                ..Params::default()
+            };
+            let socket = SockRef::from(&socket);
+            mark(&socket, local, &params).unwrap();
+            let is = match local {
+                SocketAddr::V4(_) => socket.tos_v4(),
+                SocketAddr::V6(_) => socket.tclass_v6(),
+            };
+            assert_eq!(is.unwrap(), expected, "{address} {tos:?}");
+        }
     }
 }
