@@ -166,9 +166,9 @@ struct Tcp {
     /// Seconds.
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     time: f64,
-    /// Streams each way.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    streams: u16,
+    /// Streams each way; several numbers (1,2,4,8) are tests one after the other.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1")]
+    streams: Vec<u16>,
     /// Receivers advertise no more, in bytes.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     window: Option<u32>,
@@ -196,9 +196,9 @@ struct Udp {
     /// Seconds.
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     time: f64,
-    /// Payload rate in Mbit/s.
-    #[arg(long, value_name = "MBIT", default_value_t = UDP_RATE_MBIT, value_parser = positive)]
-    rate: f64,
+    /// Payload rate in Mbit/s; several (5,10,20) are tests one after the other.
+    #[arg(long, value_name = "MBIT,...", value_delimiter = ',', default_values_t = [UDP_RATE_MBIT], value_parser = positive)]
+    rate: Vec<f64>,
     /// Payload of a datagram in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = UDP_PAYLOAD_BYTES)]
     payload: u16,
@@ -214,9 +214,9 @@ struct Sweep {
     /// Seconds for each window size.
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     time: f64,
-    /// Largest window in bytes, 8k at least.
-    #[arg(long, value_name = "BYTES", default_value = "1m", value_parser = sweep_most)]
-    most: u32,
+    /// Largest window in bytes, 8k at least [default: twice what the circuit holds].
+    #[arg(long, value_name = "BYTES", value_parser = sweep_most)]
+    most: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -406,23 +406,41 @@ impl Diagnose {
 impl Tcp {
     fn run(self) -> Result<(), Failure> {
         let mut plan = TcpPlan::new(self.way.into(), (self.time * 1e3) as u64);
-        plan.streams = self.streams;
         plan.window_bytes = self.window;
         plan.send_buffer_bytes = self.send_buffer;
         plan.congestion_control = self.congestion_control;
         plan.mss_bytes = self.mss;
         plan.tos = self.dscp << 2;
-        plan.check().map_err(Failure::usage)?;
-        self.far.run(&Single::Tcp(plan))
+        let plans = self.streams.iter().map(|streams| TcpPlan {
+            streams: *streams,
+            ..plan.clone()
+        });
+        let plans = steps(plans.collect(), TcpPlan::check)?;
+        self.far.run(&Single::Tcp(plans))
     }
 }
 
 impl Udp {
     fn run(self) -> Result<(), Failure> {
-        let plan = FlowPlan::even(self.way.into(), self.payload, self.rate * 1e6, self.time);
-        plan.check().map_err(Failure::usage)?;
-        self.far.run(&Single::Flow(plan))
+        let (way, time) = (self.way.into(), self.time);
+        let rates = self.rate.iter();
+        let plans = rates.map(|mbit| FlowPlan::even(way, self.payload, mbit * 1e6, time));
+        let plans = steps(plans.collect(), FlowPlan::check)?;
+        self.far.run(&Single::Flow(plans))
     }
+}
+
+/// Tests one after the other, all of them possible.
+fn steps<Plan>(
+    plans: Vec<Plan>,
+    check: impl Fn(&Plan) -> Result<(), String>,
+) -> Result<Vec<Plan>, Failure> {
+    const MOST: usize = 32;
+    if plans.len() > MOST {
+        return Err(Failure::usage(format!("at most {MOST} tests at a time")));
+    }
+    plans.iter().try_for_each(check).map_err(Failure::usage)?;
+    Ok(plans)
 }
 
 impl Iperf3 {

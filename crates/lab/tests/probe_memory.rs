@@ -135,9 +135,13 @@ fn iperf2s(server: SocketAddr, clients: usize) {
 
 fn round(server: &Server) {
     let (known, iperf2) = (server.addresses()[0], server.iperf2_addresses()[0]);
-    ours(known, &Single::Tcp(TcpPlan::new(Direction::Both, 1)), RUNS);
+    ours(
+        known,
+        &Single::Tcp(vec![TcpPlan::new(Direction::Both, 1)]),
+        RUNS,
+    );
     let flow = FlowPlan::even(Direction::Both, 100, 1e6, 0.02);
-    ours(known, &Single::Flow(flow), OTHERS);
+    ours(known, &Single::Flow(vec![flow]), OTHERS);
     ours(known, &Single::Transact(Duration::from_millis(10)), OTHERS);
     vanishing(known);
     iperf2s(iperf2, OTHERS);

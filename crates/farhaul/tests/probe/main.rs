@@ -164,11 +164,37 @@ fn single_tests_give_documents_that_fit_the_schema() {
             .unwrap()
             > 10
     );
+    let steps = report_of(&["udp", "--time", "0.2", "--rate", "0.5,1,2", "--way", "both"]);
+    let flows = steps["observations"]["flows"].as_array().unwrap();
+    let gaps = flows
+        .iter()
+        .map(|flow| flow["plan"]["gap_ns"].as_u64().unwrap());
+    let gaps: Vec<_> = gaps.collect();
+    assert!(
+        gaps.len() == 3 && gaps.is_sorted_by(|one, next| one > next),
+        "{gaps:?}"
+    );
+    let steps = report_of(&["tcp", "--time", "0.2", "--streams", "1,3", "--way", "down"]);
+    let tests = steps["observations"]["tcp"].as_array().unwrap();
+    let streams = tests
+        .iter()
+        .map(|test| test["down"]["streams"].as_array().unwrap().len());
+    assert_eq!(streams.collect::<Vec<_>>(), [1, 3]);
     let transact = report_of(&["transact", "--time", "0.2"]);
     let made = &transact["observations"]["transactions"];
     assert!(made["on_new_connections"].as_u64().unwrap() >= 1, "{made}");
     let sweep = report_of(&["sweep", "--time", "0.1", "--most", "16k"]);
     assert_eq!(sweep["observations"]["sweep"].as_array().unwrap().len(), 3);
+    // As far as twice what the way holds, whatever that is here.
+    let sweep = report_of(&["sweep", "--time", "0.1"]);
+    let steps = sweep["observations"]["sweep"].as_array().unwrap();
+    let (unlimited, windows) = steps.split_last().unwrap();
+    assert!(unlimited["window_bytes"].is_null(), "{unlimited}");
+    let windows = windows
+        .iter()
+        .map(|step| step["window_bytes"].as_u64().unwrap());
+    let doublings = (13..).map(|power| 1_u64 << power).take(windows.len());
+    assert!(windows.len() >= 1 && windows.eq(doublings), "{sweep}");
 }
 
 #[test]

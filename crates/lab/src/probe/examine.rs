@@ -42,12 +42,13 @@ pub type Tell<'a> = &'a dyn Fn(&str);
 /// What else than a diagnosis can be asked for.
 #[derive(Debug, Clone)]
 pub enum Single {
-    /// One TCP test.
-    Tcp(TcpPlan),
-    /// One UDP test.
-    Flow(FlowPlan),
-    /// Window sizes: direction, largest window in bytes, duration of each.
-    Sweep(Direction, u32, u64),
+    /// TCP tests, one after the other.
+    Tcp(Vec<TcpPlan>),
+    /// UDP tests, one after the other.
+    Flow(Vec<FlowPlan>),
+    /// Window sizes: direction, largest window in bytes (twice what the circuit
+    /// holds), duration of each.
+    Sweep(Direction, Option<u32>, u64),
     /// Transactions for a time.
     Transact(Duration),
 }
@@ -67,7 +68,7 @@ pub fn examine(target: &Target, tcp_ms: u64, tell: Tell<'_>) -> Report {
     report.ended(outcome)
 }
 
-/// One test.
+/// One kind of test; what came of those before a failure is kept.
 pub fn single(target: &Target, test: &Single) -> Report {
     let mut report = Report::new(&target.host);
     let seen = &mut report.observations;
@@ -75,8 +76,17 @@ pub fn single(target: &Target, test: &Single) -> Report {
         |mut client| {
             note_hosts(&client, seen);
             match test {
-                Single::Tcp(plan) => seen.tcp.push(client.tcp(plan)?),
-                Single::Flow(plan) => seen.flows.push(client.datagrams(plan)?),
+                Single::Tcp(plans) => {
+                    for plan in plans {
+                        seen.tcp.push(client.tcp(plan)?);
+                    }
+                }
+                Single::Flow(plans) => {
+                    for plan in plans {
+                        client.check_stop()?;
+                        seen.flows.push(client.datagrams(plan)?);
+                    }
+                }
                 Single::Sweep(direction, largest_bytes, each_ms) => {
                     sweep(
                         &mut client,

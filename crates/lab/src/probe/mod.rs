@@ -32,6 +32,7 @@ pub mod report;
 pub mod rfc6349;
 pub mod server;
 pub mod socket_state;
+mod steps;
 pub mod sweep;
 pub mod syn;
 pub mod tcp_test;

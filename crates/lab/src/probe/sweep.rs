@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::Client;
 use super::error::ProbeError;
+use super::observe::TcpResult;
 use super::tcp_test::{Direction, TcpPlan};
 
 /// The smallest window, and the least that can be asked for as the largest.
@@ -35,38 +36,60 @@ pub fn window_rate_bit_per_s(window_bytes: u64, rtt_us: u64) -> Option<f64> {
     (rtt_us > 0).then(|| window_bytes as f64 * 8e6 / rtt_us as f64)
 }
 
-/// From 8 KB in doublings up to a size, each for a time, then without a limit.
+/// From 8 KB in doublings up to a size, or to twice what the circuit holds; and
+/// without a limit, last in what came of it.
 pub(crate) fn sweep(
     client: &mut Client,
     direction: Direction,
-    largest_bytes: u32,
+    largest_bytes: Option<u32>,
     duration_ms: u64,
     steps: &mut Vec<SweepStep>,
 ) -> Result<(), ProbeError> {
-    let doubled = |bytes: &u32| bytes.checked_mul(2);
-    let windows = std::iter::successors(Some(FIRST_BYTES), doubled)
-        .take_while(|bytes| *bytes <= largest_bytes.max(FIRST_BYTES));
-    for window_bytes in windows.map(Some).chain([None]) {
+    let mut step = |window_bytes: Option<u32>| {
         client.check_stop()?;
         let mut plan = TcpPlan::new(direction, duration_ms);
         plan.window_bytes = window_bytes;
-        let result = client.tcp(&plan)?;
-        let Some(way) = result.up.or(result.down) else {
-            continue;
-        };
-        let figures = way.figures;
-        let predicted = window_rate_bit_per_s(figures.send_window_bytes, figures.min_rtt_us);
-        steps.push(SweepStep {
-            direction,
-            window_bytes,
-            advertised_bytes: figures.send_window_bytes,
-            min_rtt_us: figures.min_rtt_us,
-            predicted_bit_per_s: predicted,
-            measured_bit_per_s: way.steady_bit_per_s,
-            window_limited: figures.receive_window_limited,
-        });
+        client.tcp(&plan).map(|result| of(&plan, result))
+    };
+    // First, for it shows what the circuit holds.
+    steps.extend(step(None)?);
+    let largest_bytes = largest_bytes.unwrap_or_else(|| twice_held_bytes(steps.first()));
+    let doubled = |bytes: &u32| bytes.checked_mul(2);
+    let windows = std::iter::successors(Some(FIRST_BYTES), doubled)
+        .take_while(|bytes| *bytes <= largest_bytes.max(FIRST_BYTES));
+    for window_bytes in windows {
+        steps.extend(step(Some(window_bytes))?);
     }
+    steps.sort_by_key(|step| step.window_bytes.unwrap_or(u32::MAX));
     Ok(())
+}
+
+fn of(plan: &TcpPlan, result: TcpResult) -> Option<SweepStep> {
+    let way = result.up.or(result.down)?;
+    let figures = way.figures;
+    Some(SweepStep {
+        direction: plan.direction,
+        window_bytes: plan.window_bytes,
+        advertised_bytes: figures.send_window_bytes,
+        min_rtt_us: figures.min_rtt_us,
+        predicted_bit_per_s: window_rate_bit_per_s(figures.send_window_bytes, figures.min_rtt_us),
+        measured_bit_per_s: way.steady_bit_per_s,
+        window_limited: figures.receive_window_limited,
+    })
+}
+
+/// The first of the doublings that is no less than twice what was on its way
+/// without a limit: a window that is surely none.
+fn twice_held_bytes(unlimited: Option<&SweepStep>) -> u32 {
+    const LEAST_KNOWN_BYTES: u32 = 1 << 20;
+    const MOST_BYTES: u32 = 256 << 20;
+    let held_bytes = unlimited.and_then(|step| {
+        let bytes = step.measured_bit_per_s? * step.min_rtt_us as f64 / 8e6;
+        (bytes > 0.0).then_some(bytes)
+    });
+    let twice = held_bytes.map(|bytes| (bytes * 2.0).min(f64::from(MOST_BYTES)) as u32);
+    // A power of two itself: the next one exists.
+    twice.map_or(LEAST_KNOWN_BYTES, u32::next_power_of_two)
 }
 
 #[cfg(test)]
@@ -77,5 +100,30 @@ mod tests {
     fn a_window_a_round_trip() {
         assert_eq!(window_rate_bit_per_s(8192, 10_000), Some(6_553_600.0));
         assert_eq!(window_rate_bit_per_s(8192, 0), None);
+    }
+
+    #[test]
+    fn a_sweep_ends_above_what_the_circuit_holds() {
+        let unlimited = |measured_bit_per_s, min_rtt_us| SweepStep {
+            direction: Direction::Up,
+            window_bytes: None,
+            advertised_bytes: 0,
+            min_rtt_us,
+            predicted_bit_per_s: None,
+            measured_bit_per_s,
+            window_limited: 0.0,
+        };
+        for (rate, rtt_us, expected) in [
+            // 250 000 bytes, 12 500, none, and more than any window.
+            (Some(50e6), 40_000, 512 << 10),
+            (Some(10e6), 10_000, 32 << 10),
+            (None, 40_000, 1 << 20),
+            (Some(0.0), 40_000, 1 << 20),
+            (Some(1e300), 40_000, 256 << 20),
+        ] {
+            let step = unlimited(rate, rtt_us);
+            assert_eq!(twice_held_bytes(Some(&step)), expected, "{rate:?}");
+        }
+        assert_eq!(twice_held_bytes(None), 1 << 20);
     }
 }

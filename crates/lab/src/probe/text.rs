@@ -7,6 +7,7 @@ use super::iperf3::Iperf3Result;
 use super::latency::Latency;
 use super::observe::{FlowResult, TcpResult, TcpWay};
 use super::report::{LoadedTcp, Report};
+use super::steps;
 
 /// As lines.
 pub fn of(report: &Report) -> String {
@@ -46,9 +47,14 @@ pub fn of(report: &Report) -> String {
     seen.tcp
         .iter()
         .for_each(|result| tcp_lines(&mut text, result));
-    seen.flows
-        .iter()
-        .for_each(|flow| flow_lines(&mut text, "UDP", flow));
+    for flow in &seen.flows {
+        let name = match seen.flows.len() {
+            1 => "UDP".to_owned(),
+            _ => mbit(flow.plan.bit_per_s()),
+        };
+        flow_lines(&mut text, &name, flow);
+    }
+    steps::of(seen, &mut text);
     seen.iperf3
         .iter()
         .for_each(|result| iperf3_lines(&mut text, result));
@@ -174,7 +180,11 @@ fn way_line(text: &mut String, name: &str, way: &TcpWay) {
 
 fn tcp_lines(text: &mut String, result: &TcpResult) {
     for (name, way) in [("TCP up", &result.up), ("TCP down", &result.down)] {
-        way.iter().for_each(|way| way_line(text, name, way));
+        let name = match result.plan.streams {
+            1 => name.to_owned(),
+            streams => format!("{name}, {streams} streams"),
+        };
+        way.iter().for_each(|way| way_line(text, &name, way));
     }
 }
 

@@ -82,8 +82,8 @@ impl From<ProbeError> for Ended {
 /// One run's test, on connections of its own.
 pub fn measure(target: &Target, test: &Test) -> Report {
     match test {
-        Test::Tcp(plan) => single(target, &Single::Tcp(plan.clone())),
-        Test::Udp(plan) => single(target, &Single::Flow(*plan)),
+        Test::Tcp(plan) => single(target, &Single::Tcp(vec![plan.clone()])),
+        Test::Udp(plan) => single(target, &Single::Flow(vec![*plan])),
         Test::Iperf3(plan) => with_iperf3(target, plan, IPERF3_PATIENCE),
     }
 }
