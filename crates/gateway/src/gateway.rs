@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use farhaul_tunnel::{
-    FEATURE_COPIES, FEATURE_FEC, FEATURE_LEVELS, FEATURE_MEASURING, FEATURE_OPTIMISERS,
-    FEATURE_RECLAIM, FEATURE_REDUCTION, FEATURE_WARMING, Hello, Limits, PROTOCOL_VERSIONS, Payload,
-    Side, Target,
+    FEATURE_COPIES, FEATURE_ECHOES, FEATURE_FEC, FEATURE_LEVELS, FEATURE_MEASURING,
+    FEATURE_OPTIMISERS, FEATURE_RECLAIM, FEATURE_REDUCTION, FEATURE_WARMING, Hello, Limits,
+    PROTOCOL_VERSIONS, Payload, Side, Target,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
@@ -398,7 +398,13 @@ impl Gateway {
     fn hello(&self, site: &str) -> Hello {
         let reduction = match self.config().store.memory_bytes {
             0 => 0,
-            _ => FEATURE_REDUCTION | FEATURE_WARMING | FEATURE_COPIES | FEATURE_LEVELS,
+            _ => {
+                FEATURE_REDUCTION
+                    | FEATURE_WARMING
+                    | FEATURE_COPIES
+                    | FEATURE_LEVELS
+                    | FEATURE_ECHOES
+            }
         };
         Hello {
             versions: PROTOCOL_VERSIONS,

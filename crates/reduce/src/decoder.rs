@@ -6,6 +6,7 @@ use twox_hash::xxhash3_128;
 
 use crate::codec::Decompressor;
 use crate::copy::append;
+use crate::echo::{Echo, Echoes};
 use crate::error::FrameError;
 use crate::extents::Place;
 use crate::frame::{LogPlace, View};
@@ -47,6 +48,7 @@ pub struct Decoder {
     decompressor: Decompressor,
     plain: Vec<u8>,
     places: Vec<(Place, u64)>,
+    echoes: Option<Echoes>,
     stats: DecoderStats,
 }
 
@@ -69,7 +71,10 @@ impl From<FrameError> for Stop {
 impl Decoder {
     /// One that knows nothing yet.
     pub fn new(settings: Settings) -> Self {
+        let echoes = (settings.echo_bytes > 0)
+            .then(|| Echoes::new(settings.echo_bytes, settings.seed, settings.advise));
         Self {
+            echoes,
             log: Log::new(settings.memory_bytes, settings.extents_max, settings.advise),
             hash_key: settings.hash_key,
             decompressor: Decompressor::new(),
@@ -160,6 +165,13 @@ impl Decoder {
     /// Puts a segment in that was at hand before, or for which room was reserved; false if there is no room or it is there.
     pub fn recall(&mut self, number: u64, bytes: &[u8], lengths: &BlockLengths) -> bool {
         self.log.recall(number, bytes, lengths)
+    }
+
+    /// What of these bytes the other end has sent and this one holds, in their order: it can be named instead of sent back
+    /// ([`crate::Encoder::said`]). Nothing, if [`Settings::echo_bytes`] is 0.
+    pub fn echoes(&self, input: &[u8]) -> Vec<Echo> {
+        let echoes = self.echoes.as_ref();
+        echoes.map_or(Vec::new(), |echoes| echoes.find(&self.log, input))
     }
 
     /// Counters since the beginning.
@@ -355,7 +367,7 @@ impl Decoder {
             let bytes = token.known.bytes();
             if !matches!(token.known, Known::Again { .. }) {
                 let new = made.get(kept..done).ok_or(FrameError::Length)?;
-                self.log.keep_at(address, new, &mut places);
+                self.keep((place.position + kept as u64, address), new, &mut places);
                 address += new.len() as u64;
                 kept = done + bytes as usize;
             }
@@ -369,12 +381,25 @@ impl Decoder {
             done += bytes as usize;
         }
         let new = made.get(kept..).ok_or(FrameError::Length)?;
-        self.log.keep_at(address, new, &mut places);
+        self.keep((place.position + kept as u64, address), new, &mut places);
         self.log.put(place.position, &places);
         let pinned = self.log.take_pinned();
         self.log.unpin(&pinned);
         self.places = places;
         Ok(())
+    }
+
+    /// Keeps new bytes at a position and an address.
+    fn keep(
+        &mut self,
+        (position, address): (u64, u64),
+        new: &[u8],
+        places: &mut Vec<(Place, u64)>,
+    ) {
+        self.log.keep_at(address, new, places);
+        if let Some(echoes) = &mut self.echoes {
+            echoes.learn(position, new);
+        }
     }
 
     /// Adds the places of what is at `source`, some of which may be in this frame, which begins at `position`.

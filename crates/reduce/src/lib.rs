@@ -36,6 +36,7 @@ mod ahead;
 mod codec;
 mod copy;
 mod decoder;
+mod echo;
 mod encoder;
 mod error;
 mod extend;
@@ -60,6 +61,7 @@ mod varint;
 
 pub use codec::{Codec, Compressor};
 pub use decoder::{Decoded, Decoder};
+pub use echo::Echo;
 pub use encoder::Encoder;
 pub use error::FrameError;
 pub use frame::{FRAME_INPUT_BYTES_MAX, FRAME_PLAIN_BYTES_MAX, LogPlace, Plain, place_of};

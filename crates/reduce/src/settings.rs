@@ -30,6 +30,8 @@ pub struct Settings {
     pub index_bytes: usize,
     /// The encoder's index of what is no longer in memory, 8 bytes for 8 KiB; 0 if its owner does not have it either.
     pub anchor_bytes: usize,
+    /// The decoder's index of what may be sent back ([`crate::Decoder::echoes`]), 8 bytes for 512; 0 if nobody asks.
+    pub echo_bytes: usize,
     /// Stretches of the virtual log that are remembered, 16 bytes each.
     pub extents_max: usize,
     /// Input one frame may stand for, at most [`FRAME_INPUT_BYTES_MAX`].
@@ -51,6 +53,7 @@ impl Settings {
             memory_bytes,
             index_bytes: memory_bytes / 9,
             anchor_bytes: 0,
+            echo_bytes: 0,
             extents_max: (memory_bytes / BYTES_PER_EXTENT).max(4096),
             frame_input_bytes: FRAME_INPUT_BYTES_MAX,
             frame_literal_bytes: FRAME_PLAIN_BYTES_MAX / 2,

@@ -39,6 +39,9 @@ pub const FEATURE_RECLAIM: u64 = 256;
 /// Feature bit: OPEN may say at which level both directions are compressed.
 pub const FEATURE_LEVELS: u64 = 512;
 
+/// Feature bit: a record may name bytes that its reader has sent itself. What it looks like is the gateways' affair.
+pub const FEATURE_ECHOES: u64 = 1024;
+
 /// An inclusive range of protocol versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionRange {

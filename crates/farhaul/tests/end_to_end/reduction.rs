@@ -80,6 +80,23 @@ fn a_file_fetched_twice_crosses_a_slow_link_once() {
     assert!(back < FILE_BYTES as u64 / 10, "{back}");
 }
 
+#[test]
+fn what_was_fetched_and_is_sent_back_changed_crosses_a_link_once() {
+    let link = "rate 50mbit delay 20ms queue 100ms";
+    let world = World::over(Some(link), "sentback", ON, ON);
+    let _files = files(&world, 5000);
+    assert!(fetch(&world, 5000) > FILE_BYTES as u64);
+    let _echo = Service::start(&world.lab.server().unwrap(), 5001, echo);
+    let sent = || world.status(Side::A)["peers"][0]["wire_sent_bytes"].as_u64();
+    let before = sent().unwrap();
+    let mut edited = content(77, FILE_BYTES);
+    edited.splice(1000..1001, *b"an insertion");
+    echoes(&world, 5001, &edited);
+    let crossed = sent().unwrap() - before;
+    assert!(crossed < FILE_BYTES as u64 / 10, "{crossed}");
+    assert_eq!(reduction_figure(&world, Side::B, "/missed"), 0);
+}
+
 /// A file was sent once and known from memory since: what status, top and the cache's figures say of that.
 fn assert_tiers(world: &World) {
     let figure = |pointer| reduction_figure(world, Side::B, pointer);
@@ -172,8 +189,11 @@ fn a_rule_pins_the_level_of_what_the_far_gateway_sends() {
     fetch(&world, 5000);
     assert_eq!(reduction_figure(&world, Side::B, "/level"), 12);
     // Of what is known little is left, which says nothing of a level.
-    let _echo = Service::start(&world.lab.server().unwrap(), 5001, echo);
-    echoes(&world, 5001, &content(78, 1 << 20));
+    let others = |mut stream: TcpStream, _| {
+        let _ = stream.write_all(&content(78, 1 << 20));
+    };
+    let _others = Service::start(&world.lab.server().unwrap(), 5001, others);
+    read_all(&mut world.connect(v4(5001))).2.unwrap();
     assert_ne!(reduction_figure(&world, Side::B, "/level"), 12);
 }
 

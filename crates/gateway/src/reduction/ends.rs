@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use farhaul_reduce::{Codec, Levels, Plain, place_of};
-use farhaul_tunnel::{Payload, ResetCode};
+use farhaul_tunnel::{FEATURE_ECHOES, Payload, ResetCode};
 use rustix::time::{ClockId, clock_gettime};
 
 use tokio::time::{Instant, timeout_at};
@@ -14,7 +14,9 @@ use tokio::time::{Instant, timeout_at};
 use super::Reduction;
 use super::effort::apart;
 use super::receiving::Read;
-use super::record::{BARE_BYTES_MAX, CopyPlace, Draft, Record, Records, copied, framed, literals};
+use super::record::{
+    BARE_BYTES_MAX, CopyPlace, Draft, Record, Records, copied, echoed, framed, literals,
+};
 use crate::copies::Copies;
 use crate::lock::lock;
 use crate::session::FlowHandle;
@@ -39,6 +41,10 @@ const EARLY_MAX: Duration = Duration::from_secs(30);
 const RECALLS_MAX: u32 = 32;
 /// Compressing so much takes long enough to hold others up.
 const LONG_BYTES_MIN: usize = 16 << 10;
+/// A record with less that is new need not name what the peer has sent.
+const ECHO_BYTES_MIN: usize = 1024;
+/// And of what is new in one, what that may take: it is not compressed.
+const ECHO_SHARE: usize = 8;
 /// However little is left, a batch is no more than so many times what the link carries.
 const SHARE_MIN: f64 = 1e-3;
 
@@ -79,6 +85,7 @@ pub fn of(flow: &FlowHandle) -> (Outbound, Inbound) {
                 flow: flow.id().0,
                 records: 0,
                 eliminated,
+                has_echoes: eliminated && flow.session().features() & FEATURE_ECHOES != 0,
                 levels: Levels::new(pinned),
                 share: 1.0,
                 is_settled: false,
@@ -163,6 +170,8 @@ pub struct Writer {
     flow: u64,
     records: u64,
     eliminated: bool,
+    /// The peer knows what it has sent itself.
+    has_echoes: bool,
     levels: Levels,
     /// What is left of this flow's bytes lately.
     share: f64,
@@ -187,7 +196,7 @@ impl Writer {
         }
         self.count_input(batch.len());
         let drafts = self.drafts(&batch).await;
-        let sent_bytes = self.write(flow, drafts, None).await?;
+        let sent_bytes = self.write(flow, drafts, None, &batch).await?;
         self.share += (sent_bytes as f64 / batch.len() as f64 - self.share) * SHARE_NEWS;
         Ok(())
     }
@@ -200,24 +209,25 @@ impl Writer {
     ) -> Result<(), ResetCode> {
         self.count_input(batch.len());
         let drafts = self.drafts(&batch).await;
-        self.write(flow, drafts, Some(place)).await?;
+        self.write(flow, drafts, Some(place), &batch).await?;
         Ok(())
     }
 
-    /// Makes records and sends them; how many bytes they are.
+    /// Makes records of a batch and sends them; how many bytes they are.
     async fn write(
         &mut self,
         flow: &FlowHandle,
         drafts: Vec<Draft>,
         copy: Option<CopyPlace>,
+        batch: &Bytes,
     ) -> Result<usize, ResetCode> {
         self.records += drafts.len() as u64;
         let mut sent_bytes = 0;
         let is_long =
             self.levels.upcoming() != Codec::Null && payload_bytes(&drafts) >= LONG_BYTES_MIN;
         let records = match is_long {
-            true => apart(|| self.seal(flow, drafts, copy)).await,
-            false => self.seal(flow, drafts, copy),
+            true => apart(|| self.seal(flow, drafts, copy, batch)).await,
+            false => self.seal(flow, drafts, copy, batch),
         };
         for record in records {
             sent_bytes += record.len();
@@ -290,16 +300,16 @@ impl Writer {
         flow: &FlowHandle,
         drafts: Vec<Draft>,
         mut copy: Option<CopyPlace>,
+        batch: &Bytes,
     ) -> Vec<Bytes> {
         let (mut records, mut spent) = (Vec::new(), Vec::new());
+        let mut rest = batch.clone();
         for draft in drafts {
             match draft {
                 Draft::Bare(bytes) => records.push(Record::Bare(bytes).bytes()),
                 Draft::Frame(plain, mark) => {
-                    records.push(match mark.zip(copy) {
-                        Some((mark, place)) => without_literals(mark, place, &plain),
-                        None => framed(mark, |out| self.compress(flow, &plain, out)),
-                    });
+                    let input = rest.split_to(plain.length.min(rest.len()));
+                    records.push(self.record(flow, (&plain, mark), &input, copy));
                     if let Some(place) = &mut copy {
                         place.offset += plain.length as u32;
                     }
@@ -312,6 +322,34 @@ impl Writer {
             sending.recycle(&mut lock(&self.reduction.store.encoder), spent);
         }
         records
+    }
+
+    fn record(
+        &mut self,
+        flow: &FlowHandle,
+        (plain, mark): (&Plain, Option<u8>),
+        input: &[u8],
+        copy: Option<CopyPlace>,
+    ) -> Bytes {
+        if let Some((mark, place)) = mark.zip(copy) {
+            return without_literals(mark, place, plain);
+        }
+        let echo = self.echo(mark, plain, input);
+        echo.unwrap_or_else(|| framed(mark, |out| self.compress(flow, plain, out)))
+    }
+
+    /// The record of a frame whose bytes the peer has sent itself.
+    fn echo(&self, mark: Option<u8>, plain: &Plain, input: &[u8]) -> Option<Bytes> {
+        let new_bytes = plain.payload.len().saturating_sub(plain.token_bytes);
+        if !self.has_echoes || new_bytes < ECHO_BYTES_MIN {
+            return None;
+        }
+        let most_bytes = (new_bytes / ECHO_SHARE).checked_sub(plain.token_bytes)?;
+        let parts = lock(&self.reduction.store.decoder).echoed(input, most_bytes)?;
+        let may = lock(&self.reduction.sending).may_echo();
+        let mut frame = Vec::new();
+        plain.seal_bare(&mut frame);
+        Some(echoed(mark.filter(|_| may)?, &parts, &frame))
     }
 
     /// Appends the frame, compressed as it is worth.
@@ -457,6 +495,10 @@ impl Reader {
 
     /// What our copy has of a record's bytes; nothing where it cannot be read, and then it is asked for.
     async fn copy_of(&self, record: &Record) -> Result<Vec<u8>, ResetCode> {
+        if let Record::Echo(_, parts, _) = record {
+            let whole = lock(&self.reduction.store.encoder).whole(parts);
+            return Ok(whole.unwrap_or_default());
+        }
         let Record::Copy(_, place, frame) = record else {
             return Ok(Vec::new());
         };
@@ -474,7 +516,7 @@ impl Reader {
         let mut half = lock(&self.reduction.store.decoder);
         let number = (self.flow, self.number);
         let read = match record {
-            Record::Copy(mark, _, frame) => {
+            Record::Copy(mark, _, frame) | Record::Echo(mark, _, frame) => {
                 receiving.read_copied(&mut half, number, (*mark, frame, copy), may_wait)
             }
             other => receiving.read(&mut half, number, other, may_wait),

@@ -2,6 +2,8 @@
 
 use bytes::BytesMut;
 
+#[cfg(test)]
+use super::echo::{Echoed, Part};
 use super::message::{Message, Messages};
 #[cfg(test)]
 use super::record::Record;
@@ -58,7 +60,7 @@ pub fn records(data: &[u8]) -> usize {
     all.len()
 }
 
-/// Messages of most kinds, and two records.
+/// Messages of most kinds, and records.
 #[cfg(test)]
 pub(crate) fn true_messages() -> Vec<u8> {
     let log = u128::MAX / 7;
@@ -92,5 +94,17 @@ pub(crate) fn true_messages() -> Vec<u8> {
     let mut bytes = BytesMut::new();
     all.for_each(|message| message.put(&mut bytes));
     bytes.extend_from_slice(&Record::Bare(bytes::Bytes::from_static(b"bare")).bytes());
+    let frame = bytes::Bytes::from_static(b"frame");
+    let parts = vec![Part {
+        others: 2,
+        position: 9,
+        bytes: 7,
+    }];
+    let echoed = Echoed {
+        epoch: 3,
+        parts,
+        others: frame.clone(),
+    };
+    bytes.extend_from_slice(&Record::Echo(4, echoed, frame).bytes());
     bytes.to_vec()
 }

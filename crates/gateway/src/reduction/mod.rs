@@ -11,6 +11,7 @@
 
 mod channel;
 mod compared;
+mod echo;
 mod effort;
 mod ends;
 #[cfg(any(test, feature = "fuzz"))]

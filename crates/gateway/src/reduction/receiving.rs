@@ -76,7 +76,7 @@ impl Receiving {
             Record::Frame(mark, frame) => {
                 self.frame(half, (flow, number), (*mark, frame, None), may_wait)
             }
-            Record::Copy(..) => Err(Broken),
+            Record::Copy(..) | Record::Echo(..) => Err(Broken),
         }
     }
 
@@ -146,7 +146,9 @@ impl Receiving {
     /// Asks for a record again whose log is still not announced.
     pub(super) fn give_up(&mut self, number: (u64, u64), record: &Record) -> Result<(), Broken> {
         let frame = match record {
-            Record::Frame(_, frame) | Record::Copy(_, _, frame) => frame,
+            Record::Frame(_, frame) | Record::Copy(_, _, frame) | Record::Echo(_, _, frame) => {
+                frame
+            }
             Record::Bare(_) | Record::Literal(_) => return Err(Broken),
         };
         let (_, length) = place_of(frame).map_err(|_| Broken)?;

@@ -3,18 +3,20 @@
 //! | field | bytes | meaning |
 //! |---|---|---|
 //! | length | 3 | of what follows |
-//! | kind | 1 | 0: a frame that refers to nothing and is not remembered; 1 to 250: a frame of the log whose epoch this is (1 + epoch modulo 250); 254: one whose literals the reader has in a copy of its own; 255: the bytes themselves |
-//! | mark | 1 | of kind 254: what would be its kind |
+//! | kind | 1 | 0: a frame that refers to nothing and is not remembered; 1 to 250: a frame of the log whose epoch this is (1 + epoch modulo 250); 253: one whose literals the reader has sent itself ([`super::echo`]); 254: one whose literals the reader has in a copy of its own; 255: the bytes themselves |
+//! | mark | 1 | of kinds 253 and 254: what would be its kind |
 //! | hash | 16 | of kind 254: the first half of BLAKE3 of a segment of the copy |
 //! | offset | 4 | of kind 254: where in the segment the bytes begin for which the frame stands |
 //! | frame | | a frame of `farhaul-reduce`, bare in kind 254, or bytes |
 //!
+//! Kind 253 is sent only to a peer that has offered echoes; what follows its mark is in [`super::echo`].
 //! Kind 254 is sent only where a file is warmed ([`crate::warm`]) and the peer has offered copies.
 //! Records of one direction are numbered from 0; the number is not written.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use farhaul_reduce::{FRAME_PLAIN_BYTES_MAX, Plain};
 
+use super::echo::Echoed;
 use super::message::Cutter;
 
 /// No record is longer: a frame's payload, its head and ours.
@@ -23,6 +25,7 @@ const RECORD_BYTES_MAX: usize = (512 << 10) + 128;
 pub(super) const BARE_BYTES_MAX: usize = 63;
 const BARE: u8 = 255;
 const COPY: u8 = 254;
+const ECHO: u8 = 253;
 
 /// The first half of a segment's BLAKE3.
 pub(crate) type SegmentHash = [u8; 16];
@@ -45,6 +48,8 @@ pub(super) enum Record {
     Frame(u8, Bytes),
     /// The same without its literals, which the reader has there.
     Copy(u8, CopyPlace, Bytes),
+    /// The same, which the reader has sent itself.
+    Echo(u8, Echoed, Bytes),
     /// Bytes as they are.
     Bare(Bytes),
 }
@@ -92,12 +97,29 @@ pub(super) fn copied(mark: u8, place: CopyPlace, frame: &[u8]) -> Bytes {
     out.freeze()
 }
 
+/// A record of a frame without its literals, which the reader has sent itself.
+pub(super) fn echoed(mark: u8, echoed: &Echoed, frame: &[u8]) -> Bytes {
+    framed(Some(ECHO), |out| {
+        out.push(mark);
+        echoed.put(frame, out);
+    })
+}
+
+/// Mark, bytes and frame of one.
+fn read_echoed(mut payload: Bytes) -> Option<Record> {
+    let mark = take_mark(&mut payload)?;
+    let (echoed, frame) = Echoed::read(payload)?;
+    Some(Record::Echo(mark, echoed, frame))
+}
+
+fn take_mark(payload: &mut Bytes) -> Option<u8> {
+    let mark = payload.try_get_u8().ok();
+    mark.filter(|mark| (1..=250).contains(mark))
+}
+
 /// Mark, place and frame of one.
 fn read_copied(mut payload: Bytes) -> Option<Record> {
-    let mark = payload
-        .try_get_u8()
-        .ok()
-        .filter(|mark| (1..=250).contains(mark))?;
+    let mark = take_mark(&mut payload)?;
     let hash = payload.try_get_u128().ok()?.to_be_bytes();
     let offset = payload.try_get_u32().ok()?;
     let place = CopyPlace { hash, offset };
@@ -116,6 +138,7 @@ impl Record {
             Self::Literal(frame) => (0, frame),
             Self::Frame(mark, frame) => (*mark, frame),
             Self::Copy(mark, place, frame) => return copied(*mark, *place, frame),
+            Self::Echo(mark, parts, frame) => return echoed(*mark, parts, frame),
             Self::Bare(bytes) => (BARE, bytes),
         };
         let mut out = BytesMut::with_capacity(payload.len() + 4);
@@ -156,6 +179,7 @@ impl Records {
             Some(0) => Ok(Some(Record::Literal(payload))),
             Some(&mark @ 1..=250) => Ok(Some(Record::Frame(mark, payload))),
             Some(&COPY) => read_copied(payload).map(Some).ok_or(NoRecord),
+            Some(&ECHO) => read_echoed(payload).map(Some).ok_or(NoRecord),
             Some(&BARE) => Ok(Some(Record::Bare(payload))),
             _ => Err(NoRecord),
         }
@@ -165,6 +189,7 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reduction::echo::Part;
 
     #[test]
     fn invariant_10_records_have_their_golden_bytes() {
@@ -173,7 +198,25 @@ mod tests {
             hash: [7; 16],
             offset: 0x0102_0304,
         };
-        let golden: [(Record, &[u8]); 4] = [
+        let parts = vec![Part {
+            others: 1,
+            position: 0x0a0b,
+            bytes: 5,
+        }];
+        let others = Bytes::from_static(b"z");
+        let echoed = Echoed {
+            epoch: 6,
+            parts,
+            others,
+        };
+        let golden: [(Record, &[u8]); 5] = [
+            (
+                Record::Echo(2, echoed, payload.clone()),
+                &[
+                    0, 0, 29, 253, 2, 0, 0, 0, 6, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x0a, 0x0b, 0,
+                    0, 0, 5, 0, 0, 2, 0x78, 0x79, 0x7a,
+                ],
+            ),
             (Record::Literal(payload.clone()), &[0, 0, 3, 0, 0x78, 0x79]),
             (
                 Record::Frame(mark_of(251), payload.clone()),
@@ -217,7 +260,11 @@ mod tests {
         copy_of_nothing[2] = 23;
         copy_of_nothing[4] = 0;
         copy_of_nothing.push(1);
-        let lists: [&[u8]; 5] = [
+        let without_frame = [&[0, 0, 10, ECHO, 1][..], &[0; 8]].concat();
+        let without_parts = [&[0, 0, 8, ECHO, 1, 0, 0, 0, 0, 1][..], &[0; 1]].concat();
+        let lists: [&[u8]; 7] = [
+            &without_frame,
+            &without_parts,
             &[0u8, 0, 1, 0],
             &[0, 0, 0, 0],
             &[9, 0, 0, 0],

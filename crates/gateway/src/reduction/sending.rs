@@ -22,6 +22,9 @@ const STUCK_NS: u64 = 5_000_000_000;
 /// Answers that wait for a peer that asks and does not read; more are a broken peer.
 const WORDS_MAX: usize = 16_384;
 
+/// Echoes that are left out after one of which the peer did not have everything: each costs a round trip.
+const ECHOES_LEFT_OUT: u32 = 64;
+
 /// Something for the peer.
 #[derive(Debug)]
 pub(super) enum Word {
@@ -74,6 +77,8 @@ pub(super) struct Sending {
     /// What it has in memory, until we have the log.
     have: Option<Have>,
     restarts: Restarts,
+    /// So many records more do not name what the peer has sent.
+    left_out: u32,
 }
 
 /// What the peer holds of a log.
@@ -104,6 +109,7 @@ impl Sending {
             offer: Offer::default(),
             have: None,
             restarts: Restarts::Allowed,
+            left_out: 0,
         }
     }
 
@@ -186,6 +192,13 @@ impl Sending {
             true => &mut self.aside_bytes,
             false => &mut self.kept_bytes,
         }
+    }
+
+    /// Whether the next record may name what the peer has sent.
+    pub(super) fn may_echo(&mut self) -> bool {
+        let may = self.left_out == 0;
+        self.left_out = self.left_out.saturating_sub(1);
+        may
     }
 
     /// Nothing more comes from this flow, and both its directions have ended well.
@@ -391,6 +404,10 @@ impl Sending {
         self.missed += 1;
         let (position, bytes) = (kept.position, kept.bytes.clone());
         let is_current = kept.epoch == half.epoch;
+        if why == Why::Absent && absent.1 == 0 {
+            // What is missing is not of this log.
+            self.left_out = ECHOES_LEFT_OUT;
+        }
         if why == Why::Absent && is_current {
             half.distrust(absent);
         }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests are not recognised as tests by the lint
 
+mod echoes;
 mod readers;
 mod tunnels;
 

@@ -1,6 +1,7 @@
 //! What is found in the log, and how far it agrees.
 
 use super::{Encoder, RESUME_AFTER, RESUME_BYTES, slice};
+use crate::echo::copy_out;
 use crate::extend::{common_prefix, common_suffix, run_back_of, run_of};
 use crate::index::WINDOW_BYTES;
 use crate::log::{Found, NOWHERE};
@@ -28,6 +29,12 @@ impl Match {
 }
 
 impl Encoder {
+    /// So many bytes from this virtual position on once more, for who has been told by the other end that it holds them
+    /// ([`crate::Decoder::echoes`]); `None` if not all of them are at hand.
+    pub fn said(&self, position: u64, bytes: u64) -> Option<Vec<u8>> {
+        copy_out(&self.log, position, bytes)
+    }
+
     /// Compares what the index found for `offset` bytes into `input`; `None` if it is not worth a token.
     pub(super) fn confirm(
         &mut self,

@@ -4,6 +4,7 @@ use farhaul_reduce::{BlockLengths, Decoder, ReadAt, SEGMENT_BYTES, Segments, Set
 
 use super::{SEEDS_MAX, SEGMENTS_PER_MESSAGE, WHOLE, disk_bytes, key_of, seeds_max, settings};
 use crate::lock::lock;
+use crate::reduction::echo::Echoed;
 use crate::reduction::held::Held;
 use crate::reduction::message::Message;
 use crate::reduction::recalls::{Recall, Recalls};
@@ -249,6 +250,11 @@ impl DecoderHalf {
 
     pub(in crate::reduction) fn epoch(&self) -> u32 {
         self.epoch
+    }
+
+    /// These bytes in the words of what the peer has sent, if that takes no more than so many.
+    pub(in crate::reduction) fn echoed(&self, input: &[u8], most_bytes: usize) -> Option<Echoed> {
+        Echoed::of(self.epoch, self.decoder.as_ref()?, input, most_bytes)
     }
 
     /// The decoder for records of this mark: `Err(true)` if the log is still to come, `Err(false)` if it is gone.

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::lock::lock;
 use crate::reduction::Compared;
+use crate::reduction::echo::Echoed;
 use crate::reduction::message::Message;
 use crate::reduction::recalls::{Far, Recall, Recalls};
 use crate::reduction::shelf::{Half, NUMBER_MAX, Offer, Seed, Seeds, SharedCatalog, Shelf};
@@ -118,6 +119,15 @@ impl EncoderHalf {
         let mut pending: Vec<ReadAt> = reads.filter(|read| self.ask(*read)).collect();
         pending.retain(|read| !read.is_ahead);
         pending.into_iter().map(|read| read.segment).collect()
+    }
+
+    /// What the peer names of what we have sent, if it is there.
+    pub(in crate::reduction) fn whole(&self, echoed: &Echoed) -> Option<Vec<u8>> {
+        let encoder = self.encoder.as_ref()?;
+        let is_current = echoed.epoch == self.epoch;
+        is_current
+            .then(|| echoed.whole(|position, bytes| encoder.said(position, bytes)))
+            .flatten()
     }
 
     /// Whether one of these is still to be read.
