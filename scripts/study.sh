@@ -2,7 +2,7 @@
 # A plan of real clients over many links, and its page: build for speed, run,
 # report to out/PLAN.html. Needs root. PLAN=quick takes a minute,
 # PLAN=wx2006-cifs an hour; RESUME=1 goes on, ONLY=text picks cells and leaves
-# the others as they are.
+# the others as they are; JOBS=2 runs slow links beside others.
 set -eu
 cd "$(dirname "$0")/.."
 verb=study
@@ -14,6 +14,6 @@ PLAN=${PLAN:-quick}
 as_builder cargo build --release -p farhaul
 # A row that does not hold is a result, too: the page shows it.
 status=0
-as_root "$target/release/farhaul" lab run "plans/$PLAN.toml" ${ONLY:+--only "$ONLY"} ${RESUME:+--resume} "$@" || status=$?
+as_root "$target/release/farhaul" lab run "plans/$PLAN.toml" ${ONLY:+--only "$ONLY"} ${RESUME:+--resume} ${JOBS:+--jobs "$JOBS"} "$@" || status=$?
 as_root "$target/release/farhaul" lab report "out/$PLAN.json" -o "out/$PLAN.html"
 exit "$status"

@@ -24,7 +24,10 @@ pub(crate) struct Run {
     /// Keep the cells that the document has already; run what is missing, failed or faulty.
     #[arg(long)]
     resume: bool,
-    /// Say what would be run, and about how long it takes.
+    /// So many labs at a time. Beside any of them, those of links of at most 10 Mbit/s; two of faster ones would disturb each other.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    jobs: u8,
+    /// Say what would be run, and about how long it takes one after the other.
     #[arg(long)]
     list: bool,
     /// Folder of the document, PLAN.json.
@@ -61,6 +64,7 @@ impl Run {
                 program,
                 only: self.only,
                 resume: self.resume,
+                jobs: self.jobs.into(),
                 out: self.out.clone(),
                 stop,
             },

@@ -2,6 +2,8 @@
 //! then elsewhere. It goes to standard error; results go to standard output.
 
 use std::io::{IsTerminal, Write, stderr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Least time between two plain lines.
@@ -14,7 +16,7 @@ const BAR_CELLS: usize = 24;
 /// Progress through a known number of stages.
 #[derive(Debug)]
 pub struct Progress {
-    stages: usize,
+    counts: Arc<Counts>,
     stage: usize,
     name: String,
     stage_start: Instant,
@@ -22,11 +24,22 @@ pub struct Progress {
     is_terminal: bool,
 }
 
+/// Of everything that is done at the same time.
+#[derive(Debug)]
+struct Counts {
+    stages: AtomicUsize,
+    begun: AtomicUsize,
+}
+
 impl Progress {
     /// Of so many stages, towards standard error.
     pub fn new(stages: usize) -> Self {
+        let counts = Counts {
+            stages: AtomicUsize::new(stages),
+            begun: AtomicUsize::new(0),
+        };
         Self {
-            stages,
+            counts: Arc::new(counts),
             stage: 0,
             name: String::new(),
             stage_start: Instant::now(),
@@ -36,14 +49,31 @@ impl Progress {
         }
     }
 
+    /// Of what is done beside this one, of the same stages. A terminal has one line for a bar, so both say what they do in lines.
+    pub fn beside(&mut self) -> Self {
+        self.is_terminal = false;
+        Self {
+            counts: Arc::clone(&self.counts),
+            stage: 0,
+            name: String::new(),
+            stage_start: Instant::now(),
+            last_shown: None,
+            is_terminal: false,
+        }
+    }
+
     /// One stage more than was known: something is done again.
     pub fn add_stage(&mut self) {
-        self.stages += 1;
+        self.counts.stages.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn stages(&self) -> usize {
+        self.counts.stages.load(Ordering::Relaxed)
     }
 
     /// Begins the next stage.
     pub fn begin(&mut self, name: &str) {
-        self.stage += 1;
+        self.stage = self.counts.begun.fetch_add(1, Ordering::Relaxed) + 1;
         name.clone_into(&mut self.name);
         self.stage_start = Instant::now();
         self.last_shown = None;
@@ -95,7 +125,7 @@ impl Progress {
             stderr(),
             "\r\x1b[K[{}/{}] {:<38} {text}",
             self.stage,
-            self.stages,
+            self.stages(),
             self.name
         );
         let _ = stderr().flush();
@@ -106,7 +136,7 @@ impl Progress {
             stderr(),
             "[{}/{}] {}{text}",
             self.stage,
-            self.stages,
+            self.stages(),
             self.name
         );
     }
@@ -136,6 +166,19 @@ mod tests {
         assert_eq!(remaining(Duration::from_secs(10), 1.0), ", 0 s left");
         assert_eq!(remaining(Duration::from_secs(10), 0.0), "");
         assert_eq!(remaining(Duration::from_millis(10), 0.5), "");
+    }
+
+    #[test]
+    fn what_is_done_beside_another_counts_with_it() {
+        let mut first = Progress::new(2);
+        let mut second = first.beside();
+        first.begin("one");
+        second.begin("other");
+        second.add_stage();
+        first.begin("one again");
+        assert_eq!((first.stage, second.stage), (3, 2));
+        assert_eq!((first.stages(), second.stages()), (3, 3));
+        assert!(!first.is_terminal);
     }
 
     #[test]

@@ -7,12 +7,13 @@
 mod copy;
 mod flat;
 mod judge;
+mod lanes;
 mod rows;
 mod said;
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::capture::{Captures, Speakers, crossed, shown};
@@ -28,6 +29,7 @@ use crate::topology::{CLIENT, LabOptions, SERVER, Side};
 
 use copy::{Copying, Files};
 use judge::{Run, judge};
+use lanes::Lanes;
 pub(crate) use rows::COMMIT;
 use rows::Sample;
 pub use rows::{OF_DIRECT, OFF_EXPECTED};
@@ -50,6 +52,8 @@ pub struct StudyOptions {
     pub only: Option<String>,
     /// Cells that the document has already are not run again.
     pub resume: bool,
+    /// So many labs at a time: beside any of them, those of slow links.
+    pub jobs: usize,
     /// Where the document goes.
     pub out: PathBuf,
     /// Set from outside to end early.
@@ -86,21 +90,41 @@ pub fn run(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError>
         // Rows that stay say themselves what they were made from.
         document.commit.clone_from(&commit);
     }
-    let mut study = Study {
+    let jobs = options.jobs.max(1);
+    let mut progress = Progress::new(open.len() * plan.repeat as usize);
+    let shared = Shared {
         plan,
         options,
-        progress: Progress::new(open.len() * plan.repeat as usize),
-        left_s: open.iter().map(|cell| expected_s(plan, cell)).sum(),
-        pace: 1.0,
-        copies: 0,
         commit,
-        document,
+        copies: AtomicUsize::new(0),
+        is_failed: AtomicBool::new(false),
+        state: Mutex::new(State {
+            lanes: Lanes::new(&open, jobs),
+            left_s: open.iter().map(|cell| expected_s(plan, cell)).sum(),
+            pace: 1.0,
+            document,
+        }),
     };
-    for scenario in open.chunk_by(|one, other| one.scenario() == other.scenario()) {
-        study.scenario(scenario)?;
-    }
-    study.write()?;
-    Ok(study.document)
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..jobs)
+            .map(|lane| {
+                let mut study = shared.study(lane, progress.beside());
+                scope.spawn(move || study.run())
+            })
+            .collect();
+        let first = shared.study(0, progress).run();
+        let ends = others.into_iter().map(|other| {
+            let end = other.join();
+            end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        ends.fold(first, Result::and)
+    })?;
+    let mut state = shared
+        .state
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    state.write(plan, options)?;
+    Ok(state.document)
 }
 
 /// An empty document, or what is there already of the same plan.
@@ -136,35 +160,103 @@ pub fn expected_s(plan: &Plan, cell: &Cell) -> f64 {
     (copy_s + AROUND_S) * f64::from(plan.repeat)
 }
 
-struct Study<'a> {
+/// What all lanes of a run have in common.
+struct Shared<'a> {
     plan: &'a Plan,
     options: &'a StudyOptions,
-    progress: Progress,
+    /// What this run is made from.
+    commit: Option<String>,
+    /// No file is used twice.
+    copies: AtomicUsize,
+    /// One lane cannot go on: the others end after what they do.
+    is_failed: AtomicBool,
+    state: Mutex<State<'a>>,
+}
+
+/// How far the run is.
+struct State<'a> {
+    lanes: Lanes<'a>,
     /// Of the cells to come, as expected.
     left_s: f64,
     /// How much longer things take than expected.
     pace: f64,
-    /// No file is used twice.
-    copies: usize,
-    /// What this run is made from.
-    commit: Option<String>,
     document: Measurement,
 }
 
-impl Study<'_> {
+impl State<'_> {
+    /// What was expected is held against what it took.
+    fn count(&mut self, expected_s: f64, took_s: f64) {
+        self.left_s = (self.left_s - expected_s).max(0.0);
+        self.pace = f64::midpoint(self.pace, (took_s / expected_s).clamp(0.2, 5.0));
+    }
+
+    fn write(&mut self, plan: &Plan, options: &StudyOptions) -> Result<(), LabError> {
+        rows::compare(&mut self.document, plan);
+        rows::sort(&mut self.document, plan);
+        self.document.write(&options.out).map(drop)
+    }
+}
+
+impl<'a> Shared<'a> {
+    fn study<'s>(&'s self, lane: usize, progress: Progress) -> Study<'s, 'a> {
+        let name = match lane {
+            0 => self.options.name.clone(),
+            _ => format!("{}{}", self.options.name, lane + 1),
+        };
+        Study {
+            shared: self,
+            lane,
+            name,
+            progress,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<'a>> {
+        // Every change of it is whole when it ends.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One lane.
+struct Study<'s, 'a> {
+    shared: &'s Shared<'a>,
+    lane: usize,
+    /// Of its labs.
+    name: String,
+    progress: Progress,
+}
+
+impl Study<'_, '_> {
+    /// One scenario after the other.
+    fn run(&mut self) -> Result<(), LabError> {
+        while !self.shared.is_failed.load(Ordering::Relaxed) {
+            let next = self.shared.state().lanes.next(self.lane);
+            let Some(scenario) = next else {
+                break;
+            };
+            let ended = self.scenario(scenario);
+            if ended.is_err() {
+                self.shared.is_failed.store(true, Ordering::Relaxed);
+                return ended;
+            }
+        }
+        Ok(())
+    }
+
     /// Cells that share a link and a client.
     fn scenario(&mut self, cells: &[&Cell]) -> Result<(), LabError> {
         let Some(first) = cells.first() else {
             return Ok(());
         };
-        let mut options = LabOptions::new(&self.options.name, &self.options.program);
+        let (plan, study) = (self.shared.plan, self.shared.options);
+        let mut options = LabOptions::new(&self.name, &study.program);
         options.link = Some(first.circuit.words.clone());
-        options.seed = self.plan.seed;
+        options.seed = plan.seed;
         options
             .congestion_control
-            .clone_from(&self.plan.congestion_control);
+            .clone_from(&plan.congestion_control);
         let mut lab = Lab::up(&options)?;
-        lab.interrupt_by(Arc::clone(&self.options.stop));
+        lab.interrupt_by(Arc::clone(&study.stop));
         let folders = start_files(&mut lab, SHARE)?;
         let buffers = match first.receive_buffer_bytes {
             Some(bytes) => format!("4096 {bytes} {bytes}"),
@@ -174,48 +266,36 @@ impl Study<'_> {
         for cell in cells {
             let start = Instant::now();
             let row = self.cell(&mut lab, &folders, cell)?;
-            rows::put(&mut self.document, row);
-            self.write()?;
-            self.count(cell, start.elapsed().as_secs_f64());
+            let row = match study.jobs {
+                0 | 1 => row,
+                jobs => row.detail("jobs", jobs),
+            };
+            let mut state = self.shared.state();
+            rows::put(&mut state.document, row);
+            state.write(plan, study)?;
+            state.count(expected_s(plan, cell), start.elapsed().as_secs_f64());
         }
         lab.down()
-    }
-
-    /// What was expected is held against what it took.
-    fn count(&mut self, cell: &Cell, took_s: f64) {
-        let expected_s = expected_s(self.plan, cell);
-        self.left_s = (self.left_s - expected_s).max(0.0);
-        self.pace = f64::midpoint(self.pace, (took_s / expected_s).clamp(0.2, 5.0));
-    }
-
-    fn write(&mut self) -> Result<(), LabError> {
-        rows::compare(&mut self.document, self.plan);
-        rows::sort(&mut self.document, self.plan);
-        self.document.write(&self.options.out).map(drop)
     }
 
     /// All samples of a cell. What goes wrong in them is its row; only an interruption ends the study.
     fn cell(&mut self, lab: &mut Lab, folders: &Folders, cell: &Cell) -> Result<Row, LabError> {
         let mut samples = Vec::new();
-        for _ in 0..self.plan.repeat {
+        let (plan, commit) = (self.shared.plan, self.shared.commit.as_deref());
+        for _ in 0..plan.repeat {
             match self.sample(lab, folders, cell) {
                 Ok(sample) => samples.push(sample),
                 // Ctrl-C ends other programs, too; what they then say is not the cause.
-                Err(_) if self.options.stop.load(Ordering::Relaxed) => {
+                Err(_) if self.shared.options.stop.load(Ordering::Relaxed) => {
                     return Err(LabError::Interrupted);
                 }
                 Err(error) => {
                     self.progress.end(&format!("failed: {error}"));
-                    return Ok(rows::failed(
-                        cell,
-                        self.commit.as_deref(),
-                        error.to_string(),
-                    ));
+                    return Ok(rows::failed(cell, commit, error.to_string()));
                 }
             }
         }
-        let commit = self.commit.as_deref();
-        Ok(rows::row(cell, self.plan, commit, &samples))
+        Ok(rows::row(cell, plan, commit, &samples))
     }
 
     fn sample(
@@ -226,10 +306,13 @@ impl Study<'_> {
     ) -> Result<Sample, LabError> {
         let mut attempts = 1;
         loop {
-            if self.options.stop.load(Ordering::Relaxed) {
+            if self.shared.options.stop.load(Ordering::Relaxed) {
                 return Err(LabError::Interrupted);
             }
-            let left_min = (self.left_s * self.pace / 60.0).ceil();
+            let left_min = {
+                let state = self.shared.state();
+                (state.left_s * state.pace / 60.0).ceil()
+            };
             self.progress
                 .begin(&format!("{} (all: {left_min} min)", cell.name()));
             let sample = self.attempt(lab, folders, cell, attempts)?;
@@ -250,17 +333,17 @@ impl Study<'_> {
         attempts: u32,
     ) -> Result<Sample, LabError> {
         gateways(lab, cell.config)?;
-        self.copies += 1;
-        let files = Files::make(cell, folders, self.copies)?;
+        let copy = self.shared.copies.fetch_add(1, Ordering::Relaxed) + 1;
+        let files = Files::make(cell, folders, copy)?;
         link_stats(lab, true)?;
         let captures = Captures::start(lab)?;
         let copy = Copying {
             lab,
             folders,
-            plan: self.plan,
+            plan: self.shared.plan,
             cell,
             files: &files,
-            stop: &self.options.stop,
+            stop: &self.shared.options.stop,
         };
         let ended = copy.run(&mut self.progress)?;
         let captured = captures.finish(lab)?;
@@ -354,6 +437,7 @@ mod tests {
             program: PathBuf::new(),
             only: only.map(str::to_owned),
             resume,
+            jobs: 1,
             out: out.clone(),
             stop: Arc::default(),
         };
