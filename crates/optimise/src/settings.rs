@@ -3,6 +3,10 @@
 /// Milliseconds as nanoseconds.
 const MS: u64 = 1_000_000;
 
+/// Two gateways, a server and a client take so long for a block, however short the link between them.
+const TURN_NS_MIN: u64 = 5 * MS;
+/// A switch or two between the gateways: what is read ahead comes no earlier than what is asked for.
+const RTT_NS_MIN: u64 = 300_000;
 /// At most so many bytes of writes are answered early.
 const BEHIND_BYTES_MAX: u128 = 16 << 20;
 /// Nothing is done ahead of others beyond what the link carries in this time: somebody may wait for the file to be let go.
@@ -17,7 +21,7 @@ pub struct Settings {
     pub rtt_ns: u64,
     /// With less nothing is gained: [`Reason::NoGain`](crate::Reason::NoGain).
     pub rtt_ns_min: u64,
-    /// What the link holds in one round trip: where reading ahead begins.
+    /// What the link carries while a block is fetched: what it holds in one round trip, or more. Where reading ahead begins.
     pub bdp_bytes: u64,
     /// The most that is read ahead of a connection's client, all its files together.
     pub ahead_bytes_max: u64,
@@ -33,10 +37,11 @@ impl Settings {
     /// For a link of this rate, or a share of one, and round trip.
     #[must_use]
     pub fn of_link(rate_bytes_s: u64, rtt_ns: u64) -> Self {
-        let bdp_bytes = u128::from(rate_bytes_s) * u128::from(rtt_ns) / 1_000_000_000;
+        let turn_ns = rtt_ns.max(TURN_NS_MIN);
+        let bdp_bytes = u128::from(rate_bytes_s) * u128::from(turn_ns) / 1_000_000_000;
         Self {
             rtt_ns,
-            rtt_ns_min: 2 * MS,
+            rtt_ns_min: RTT_NS_MIN,
             bdp_bytes: u64::try_from(bdp_bytes).unwrap_or(u64::MAX),
             ahead_bytes_max: 16 << 20,
             queue_bytes_max: u64::try_from(queue_bytes(rate_bytes_s)).unwrap_or(u64::MAX),
