@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use farhaul_optimise::{Settings, Stats};
 use farhaul_tunnel::{Class, PROTOCOL_VERSIONS, PathView};
@@ -29,7 +29,7 @@ use crate::keys::PublicKey;
 use crate::lock::lock;
 use crate::peer::{Peer, State};
 use crate::reduction::{Figures, Store};
-use crate::session::SessionStats;
+use crate::session::{Session, SessionStats};
 use crate::store::clear_unused;
 
 /// Asked of the gateway's main loop, which owns the files and the rules.
@@ -231,7 +231,7 @@ impl Gateway {
                 .map(|_| reduction_status(peer.store().figures())),
             optimiser: current
                 .filter(|(session, _)| session.has_optimisers())
-                .map(|(session, _)| optimiser_status(&optimised, can_gain(session.rtt()))),
+                .map(|(session, _)| optimiser_status(&optimised, can_gain(session))),
             measured: lock(&self.measurements).of(&config.name),
             flows: figures.iter().map(|stats| stats.flows as u64).sum(),
             last_error: peer.last_error(),
@@ -344,9 +344,9 @@ fn clear_disk_of(store: &Store, folder: Option<&Path>) -> Result<(), String> {
 }
 
 /// Whether optimisers are worth their work over this round trip.
-fn can_gain(rtt: Duration) -> bool {
-    let rtt_ns = u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX);
-    Settings::of_link(0, rtt_ns).can_gain()
+fn can_gain(session: &Session) -> bool {
+    let rtt_ns = u64::try_from(session.rtt().as_nanos()).unwrap_or(u64::MAX);
+    Settings::of_link(session.rate_bytes_s(), rtt_ns).can_gain()
 }
 
 fn optimiser_status(stats: &Stats, can_gain: bool) -> OptimiserStatus {

@@ -7,6 +7,10 @@ const MS: u64 = 1_000_000;
 const TURN_NS_MIN: u64 = 5 * MS;
 /// A switch or two between the gateways: what is read ahead comes no earlier than what is asked for.
 const RTT_NS_MIN: u64 = 300_000;
+/// On a link so fast, bytes per second, a block is there before it matters that somebody waits for it,
+const FAST_BYTES_S: u64 = 25_000_000;
+/// unless the round trip is longer.
+const FAST_RTT_NS_MIN: u64 = 2 * MS;
 /// At most so many bytes of writes are answered early.
 const BEHIND_BYTES_MAX: u128 = 16 << 20;
 /// Nothing is done ahead of others beyond what the link carries in this time: somebody may wait for the file to be let go.
@@ -41,7 +45,10 @@ impl Settings {
         let bdp_bytes = u128::from(rate_bytes_s) * u128::from(turn_ns) / 1_000_000_000;
         Self {
             rtt_ns,
-            rtt_ns_min: RTT_NS_MIN,
+            rtt_ns_min: match rate_bytes_s < FAST_BYTES_S {
+                true => RTT_NS_MIN,
+                false => FAST_RTT_NS_MIN,
+            },
             bdp_bytes: u64::try_from(bdp_bytes).unwrap_or(u64::MAX),
             ahead_bytes_max: 16 << 20,
             queue_bytes_max: u64::try_from(queue_bytes(rate_bytes_s)).unwrap_or(u64::MAX),
@@ -50,7 +57,7 @@ impl Settings {
         }
     }
 
-    /// Whether the round trip is worth the work.
+    /// Whether the round trip is worth the work at this rate.
     #[must_use]
     pub fn can_gain(&self) -> bool {
         self.rtt_ns >= self.rtt_ns_min
@@ -73,6 +80,13 @@ fn queue_bytes(rate_bytes_s: u64) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_round_trips_are_worth_the_work_where_a_block_takes_longer_than_they_do() {
+        let gains = |rate, rtt_ns| Settings::of_link(rate, rtt_ns).can_gain();
+        assert!(gains(6_480_000, MS / 2) && gains(125_000_000, 2 * MS));
+        assert!(!gains(125_000_000, MS / 2) && !gains(6_480_000, MS / 5));
+    }
 
     /// 24 who write over a T1: what lies before the last of each is written within seconds.
     #[test]
