@@ -113,10 +113,17 @@ impl Sending {
         }
     }
 
-    /// Whether a flow has so much under way that it must wait until the peer has read some: half of what is left.
+    /// Whether a flow has so much under way that it must wait until the peer has read some: half of what is left. One that is
+    /// set aside takes of what those have, not of the others'.
     pub(super) fn must_wait(&self, half: &EncoderHalf, flow: u64) -> bool {
-        let kept_bytes = self.flows.get(&flow).map_or(0, |flow| flow.kept_bytes);
-        kept_bytes > 0 && kept_bytes >= self.room_bytes(half) / 2
+        let Some(unread) = self.flows.get(&flow) else {
+            return false;
+        };
+        let room_bytes = match unread.is_aside {
+            true => half.unheld_bytes_max().saturating_sub(self.aside_bytes),
+            false => self.room_bytes(half),
+        };
+        unread.kept_bytes > 0 && unread.kept_bytes >= room_bytes / 2
     }
 
     /// How much more may be kept. Flows that are set aside have as much of their own, and count with what is beyond.

@@ -96,6 +96,35 @@ fn flows_that_are_not_read_leave_room_for_others() {
     }
 }
 
+/// Nor do they go on when they are set aside: what they had then is all they have.
+#[test]
+fn flows_that_are_not_read_take_no_more_when_they_are_set_aside() {
+    let mut world = ready();
+    let known = noise(8, 2_000_000);
+    world.send(1, &known);
+    for number in 0..30 {
+        for id in 10..22 {
+            for part in known.chunks(50_000) {
+                if world.sending.must_wait(&world.encoder, id) {
+                    break;
+                }
+                world.write(id, part);
+            }
+        }
+        second(&mut world, number);
+    }
+    let mut under_way = 0;
+    for part in noise(9, 3_000_000).chunks(50_000) {
+        if world.sending.must_wait(&world.encoder, 30) {
+            break;
+        }
+        world.write(30, part);
+        under_way += part.len() as u64;
+    }
+    // It was 50,000.
+    assert!(under_way >= 400_000, "{under_way}");
+}
+
 /// The newest place of what one flow refers to is out of the others' reach; they take the one before.
 #[test]
 fn many_flows_of_the_same_known_content_cost_little() {
