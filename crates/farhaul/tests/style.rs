@@ -35,6 +35,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ("reduce/benches/reduce/main.rs", "advice about memory"),
     ("reduce/src/prefetch.rs", "a processor's instructions"),
     ("reduce/src/sampler_avx2.rs", "a processor's instructions"),
+    ("reduce/src/sampler_avx512.rs", "a processor's instructions"),
     ("reduce/src/stream.rs", "a processor's instructions"),
     ("tunnel/src/fec/gf256_x86.rs", "a processor's instructions"),
 ];

@@ -7,6 +7,9 @@
 #[cfg(target_arch = "x86_64")]
 #[path = "sampler_avx2.rs"]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+#[path = "sampler_avx512.rs"]
+mod avx512;
 
 /// Bytes that decide whether a position is a sample.
 pub(crate) const SAMPLE_BYTES: usize = 8;
@@ -46,6 +49,8 @@ pub struct Sampler {
     sampling: Sampling,
     #[cfg(target_arch = "x86_64")]
     avx2: Option<avx2::Avx2>,
+    #[cfg(target_arch = "x86_64")]
+    avx512: Option<avx512::Avx512>,
 }
 
 impl Sampler {
@@ -55,6 +60,8 @@ impl Sampler {
             sampling: Sampling::Dense,
             #[cfg(target_arch = "x86_64")]
             avx2: avx2::Avx2::detect(),
+            #[cfg(target_arch = "x86_64")]
+            avx512: avx512::Avx512::detect(),
         }
     }
 
@@ -64,6 +71,18 @@ impl Sampler {
             sampling: Sampling::Dense,
             #[cfg(target_arch = "x86_64")]
             avx2: None,
+            #[cfg(target_arch = "x86_64")]
+            avx512: None,
+        }
+    }
+
+    /// Without what not every processor of today has.
+    #[cfg(test)]
+    fn narrow() -> Self {
+        Self {
+            #[cfg(target_arch = "x86_64")]
+            avx512: None,
+            ..Self::new()
         }
     }
 
@@ -92,12 +111,14 @@ impl Sampler {
     fn above(&self, bound: i32, input: &[u8], end: usize, samples: &mut Vec<u32>) {
         let end = end.min(input.len().saturating_sub(SAMPLE_BYTES - 1));
         #[cfg(target_arch = "x86_64")]
-        if let Some(avx2) = self.avx2 {
-            let done = avx2.samples(bound, input, end, samples);
-            portable(bound, input, (done, end), samples);
-            return;
-        }
-        portable(bound, input, (0, end), samples);
+        let done = match (self.avx512, self.avx2) {
+            (Some(avx512), _) => avx512.samples(bound, input, end, samples),
+            (None, Some(avx2)) => avx2.samples(bound, input, end, samples),
+            (None, None) => 0,
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let done = 0;
+        portable(bound, input, (done, end), samples);
     }
 }
 
@@ -166,33 +187,49 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_ways_find_the_same(
+        fn all_ways_find_the_same(
             input in proptest::collection::vec(prop_oneof![Just(0u8), Just(1), any::<u8>()], 0..3000),
             end in 0usize..3100,
-            offset in 0usize..40,
+            offset in 0usize..70,
         ) {
             let input = input.get(offset..).unwrap_or_default();
-            let (mut fast, mut plain) = (Vec::new(), Vec::new());
-            Sampler::new().samples(input, end, &mut fast);
-            Sampler::portable().samples(input, end, &mut plain);
-            prop_assert_eq!(&fast, &plain);
-            let (mut fast, mut sparse) = (Vec::new(), Vec::new());
-            Sampler::new().at(Sampling::Sparse).samples(input, end, &mut fast);
-            Sampler::portable().at(Sampling::Sparse).samples(input, end, &mut sparse);
-            prop_assert_eq!(&fast, &sparse);
-            prop_assert!(sparse.iter().all(|at| plain.contains(at)));
-            let (mut fast, mut few) = (Vec::new(), Vec::new());
-            Sampler::new().few_samples(input, end, &mut fast);
-            Sampler::portable().few_samples(input, end, &mut few);
-            prop_assert_eq!(&fast, &few);
+            let ways = [Sampler::new(), Sampler::narrow(), Sampler::portable()];
+            let of = |find: &dyn Fn(Sampler, &mut Vec<u32>)| {
+                ways.map(|way| {
+                    let mut found = Vec::new();
+                    find(way, &mut found);
+                    found
+                })
+            };
+            let [wide, narrow, dense] = of(&|way, found| way.samples(input, end, found));
+            prop_assert_eq!(&wide, &dense);
+            prop_assert_eq!(&narrow, &dense);
+            let [wide, narrow, sparse] = of(&|way, found| way.at(Sampling::Sparse).samples(input, end, found));
+            prop_assert_eq!(&wide, &sparse);
+            prop_assert_eq!(&narrow, &sparse);
+            prop_assert!(sparse.iter().all(|at| dense.contains(at)));
+            let [wide, narrow, few] = of(&|way, found| way.few_samples(input, end, found));
+            prop_assert_eq!(&wide, &few);
+            prop_assert_eq!(&narrow, &few);
             prop_assert!(few.iter().all(|at| sparse.contains(at)));
-            let (mut fast, mut anchors) = (Vec::new(), Vec::new());
-            Sampler::new().anchors(input, &mut fast);
-            Sampler::portable().anchors(input, &mut anchors);
-            prop_assert_eq!(&fast, &anchors);
+            let [wide, narrow, anchors] = of(&|way, found| way.anchors(input, found));
+            prop_assert_eq!(&wide, &anchors);
+            prop_assert_eq!(&narrow, &anchors);
             let is_known = |at: &&u32| (**at as usize) < end;
             prop_assert!(anchors.iter().filter(is_known).all(|at| few.contains(at)));
             prop_assert!(anchors.iter().all(|&at| is_anchor(&input[at as usize..])));
+        }
+
+        #[test]
+        fn a_step_with_many_samples_loses_none(repeats in 1usize..40, gap in 0usize..9) {
+            // Samples close to each other: eight bytes that are one, again and again.
+            let sampled = (0u64..).map(u64::to_le_bytes).find(|bytes| hash(bytes).is_some_and(|hash| hash > GREATEST_UNSAMPLED));
+            let input: Vec<u8> = std::iter::repeat_n([&sampled.unwrap()[..], &vec![7; gap]].concat(), repeats).flatten().collect();
+            let (mut wide, mut plain) = (Vec::new(), Vec::new());
+            Sampler::new().samples(&input, input.len(), &mut wide);
+            Sampler::portable().samples(&input, input.len(), &mut plain);
+            prop_assert!(plain.len() >= repeats);
+            prop_assert_eq!(wide, plain);
         }
     }
 }
