@@ -129,6 +129,7 @@ fn tell(line: &str) {
 
 fn run_words(run: &Run) -> String {
     let outcome = match &run.error {
+        Some(error) if run.is_examined() => format!("WRONG, failed: {error}"),
         Some(error) => error.clone(),
         None => format!(
             "{} {:?}",
@@ -136,9 +137,10 @@ fn run_words(run: &Run) -> String {
             run.found
         ),
     };
-    let held_up = match run.error.is_some() || run.counts() {
+    let held_up = match run.counts() {
         true => "",
-        false => ", held up by the machine: not counted",
+        false if run.is_examined() => ", held up by the machine: not counted",
+        false => ", not counted",
     };
     format!(
         "{} [{}] {outcome}, {:.0} s{held_up}",

@@ -102,6 +102,10 @@ pub struct Run {
     pub seconds: f64,
     /// Why there is no verdict.
     pub error: Option<String>,
+    /// The error's code where it is the examination's own, which is as wrong as
+    /// another verdict; null where the lab failed, which says nothing of it.
+    #[serde(default)]
+    pub error_code: Option<String>,
 }
 
 /// Under which conditions a run was made; what the kernel does not tell is null.
@@ -120,11 +124,17 @@ pub struct Held {
 }
 
 impl Run {
-    /// Whether it says anything about the verdict: the verdict itself does not
-    /// matter to that.
+    /// Whether the examination came to its end, with a verdict or by itself with
+    /// an error.
+    pub fn is_examined(&self) -> bool {
+        self.error.is_none() || self.error_code.is_some()
+    }
+
+    /// Whether it says anything about the verdict: the verdict itself, or that
+    /// there is none, does not matter to that.
     pub fn counts(&self) -> bool {
         let is_below = |share: Option<f64>, most: f64| share.is_none_or(|share| share <= most);
-        self.error.is_none()
+        self.is_examined()
             && self.lateness_max_ms <= LATENESS_MS_MAX
             && self.lateness_p99_ms <= LATENESS_P99_MS_MAX
             && is_below(self.held.waited_share, WAITED_SHARE_MAX)
@@ -145,8 +155,8 @@ impl AccuracyOptions {
     }
 }
 
-/// Runs what is missing, which is also what failed or was held up, in this or an
-/// earlier go, and puts everything together.
+/// Runs what is missing, which is also what the lab failed at or the machine held
+/// up, in this or an earlier go, and puts everything together.
 pub fn run(
     options: &AccuracyOptions,
     tell: &(dyn Fn(&Run) + Sync),
@@ -247,6 +257,20 @@ mod tests {
     use super::*;
     use crate::measurement::Row;
 
+    fn options(plants: Vec<Plant>) -> AccuracyOptions {
+        AccuracyOptions {
+            plants,
+            runs: 2,
+            seed: 1,
+            jobs: 1,
+            lab: "x".to_owned(),
+            program: PathBuf::new(),
+            made_by: "me".to_owned(),
+            runs_file: PathBuf::new(),
+            stop: Arc::default(),
+        }
+    }
+
     pub(super) fn run(plant: Plant, seed: u64, lateness_max_ms: f64, error: Option<&str>) -> Run {
         Run {
             plant,
@@ -261,22 +285,48 @@ mod tests {
             held: Held::default(),
             seconds: 1.0,
             error: error.map(str::to_owned),
+            error_code: None,
+        }
+    }
+
+    /// One whose examination ended by itself, without a verdict.
+    pub(super) fn lost(run: Run) -> Run {
+        Run {
+            is_right: false,
+            error: Some("the connection was lost".to_owned()),
+            error_code: Some("lost".to_owned()),
+            ..run
+        }
+    }
+
+    #[test]
+    fn an_examination_that_ends_in_an_error_is_a_wrong_verdict() {
+        let options = options(vec![Plant::Loss1]);
+        let seeds: Vec<u64> = options.seeds(Plant::Loss1).collect();
+        let runs = [
+            // The machine's fault: done again.
+            lost(run(Plant::Loss1, seeds[0], 15.0, None)),
+            run(Plant::Loss1, seeds[0], 0.1, None),
+            // Its own: a second attempt does not better it.
+            lost(run(Plant::Loss1, seeds[1], 0.1, None)),
+            run(Plant::Loss1, seeds[1], 0.1, None),
+        ];
+        let row = &measurement(&options, &runs).rows[0];
+        assert_eq!((row.value, row.ok), (Some(0.5), Some(false)));
+        for (key, expected) in [
+            ("runs_counted", 2),
+            ("runs_right", 1),
+            ("runs_without_verdict", 1),
+            ("attempts_failed", 0),
+            ("attempts_held_up", 1),
+        ] {
+            assert_eq!(row.detail[key].as_u64(), Some(expected), "{key}");
         }
     }
 
     #[test]
     fn held_up_and_failed_runs_and_those_of_other_seeds_do_not_count() {
-        let options = AccuracyOptions {
-            plants: vec![Plant::Clean, Plant::Loss1],
-            runs: 2,
-            seed: 1,
-            jobs: 1,
-            lab: "x".to_owned(),
-            program: PathBuf::new(),
-            made_by: "me".to_owned(),
-            runs_file: PathBuf::new(),
-            stop: Arc::default(),
-        };
+        let options = options(vec![Plant::Clean, Plant::Loss1]);
         let clean: Vec<u64> = options.seeds(Plant::Clean).collect();
         let lossy: Vec<u64> = options.seeds(Plant::Loss1).collect();
         assert_eq!((clean.len(), lossy.len()), (5, 2));

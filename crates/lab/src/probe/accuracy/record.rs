@@ -39,8 +39,9 @@ impl Record {
         Ok(record)
     }
 
-    /// Whether a run need not be done again: it has a verdict on a circuit that
-    /// was emulated in time, on a machine that held nothing up.
+    /// Whether a run need not be done again: it has a verdict, or the examination
+    /// failed at one, on a circuit that was emulated in time, on a machine that
+    /// held nothing up.
     pub(super) fn has(&self, plant: super::Plant, seed: u64) -> bool {
         let is_it = |run: &&Run| run.plant == plant && run.seed == seed;
         self.runs.iter().filter(is_it).any(Run::counts)
@@ -93,7 +94,7 @@ fn make_folder_of(path: &Path) -> Result<(), LabError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::run;
+    use super::super::tests::{lost, run};
     use super::*;
     use crate::probe::accuracy::plant::Plant;
 
@@ -107,16 +108,20 @@ mod tests {
             .append(run(Plant::Clean, 2, 0.1, Some("the server is gone")))
             .unwrap();
         record.append(run(Plant::Clean, 3, 19.0, None)).unwrap();
+        record
+            .append(lost(run(Plant::Loss1, 1, 0.1, None)))
+            .unwrap();
         // A crash in the middle of a line.
         record.write("{\"plant\":\"clean\",\"seed\":4,").unwrap();
         let mut again = Record::open(&file, "me").unwrap();
         let has = |record: &Record| [1, 2, 3, 4].map(|seed| record.has(Plant::Clean, seed));
         assert_eq!(has(&again), [true, false, false, false]);
+        assert!(again.has(Plant::Loss1, 1));
         again.append(run(Plant::Clean, 4, 0.1, None)).unwrap();
         again.append(run(Plant::Clean, 2, 0.1, None)).unwrap();
         let last = Record::open(&file, "me").unwrap();
         assert_eq!(has(&last), [true, true, false, true]);
-        assert_eq!(last.runs.len(), 5);
+        assert_eq!(last.runs.len(), 6);
         let changed = Record::open(&file, "me, changed").unwrap();
         assert_eq!((has(&changed), changed.runs.len()), ([false; 4], 0));
         fs::remove_dir_all(folder).unwrap();

@@ -17,6 +17,10 @@ use crate::probe::report::Report;
 use crate::topology::{LabOptions, SERVER};
 
 const SERVER_PATIENCE: Duration = Duration::from_secs(10);
+/// Code of an examination that ended without its document.
+const NO_REPORT: &str = "no-report";
+/// Code of one that a signal ended.
+const INTERRUPTED: &str = "interrupted";
 
 /// What it is, and in whose namespaces.
 #[derive(Debug, Clone)]
@@ -27,7 +31,8 @@ pub(super) struct Job {
     pub(super) lab: String,
 }
 
-/// Does it. A run that was interrupted is none; one that failed has no report.
+/// Does it. A run that was interrupted is none; one that the lab failed at has no
+/// report.
 pub(super) fn once(
     options: &AccuracyOptions,
     job: &Job,
@@ -54,33 +59,60 @@ pub(super) fn once(
         held: Held::default(),
         seconds: begin.elapsed().as_secs_f64(),
         error: None,
+        error_code: None,
     };
-    let (report, held, lateness) = match outcome {
-        Ok(seen) => seen,
+    match outcome {
         Err(error) => {
             run.error = Some(error.to_string());
-            return Ok((run, None));
+            Ok((run, None))
         }
-    };
-    run.held = held;
-    (run.lateness_max_ms, run.lateness_p99_ms) = lateness;
-    run.error = report.error.as_ref().map(|trouble| trouble.text.clone());
-    if let Some(verdict) = &report.verdict {
-        run.found = verdict.faults();
-        let are_placed = verdict.findings.iter().all(has_its_direction);
-        run.is_right = run.found == job.plant.expected() && are_placed;
-        run.sentence.clone_from(&verdict.sentence);
+        Ok(seen) => {
+            run.held = seen.held;
+            (run.lateness_max_ms, run.lateness_p99_ms) = seen.lateness;
+            let report = run.take(seen.said);
+            Ok((run, report))
+        }
     }
-    Ok((run, Some(report)))
 }
 
-/// The report, what the machine held up, and how late the emulator was, at most
-/// and 99 times of 100, in ms.
-fn examined(
-    options: &AccuracyOptions,
-    job: &Job,
-    circuit: &Circuit,
-) -> Result<(Report, Held, (f64, f64)), LabError> {
+impl Run {
+    /// What came of the examination. One that somebody ended is none; any other
+    /// error is its own, that it said nothing readable, too.
+    fn take(&mut self, said: Result<Report, String>) -> Option<Report> {
+        let report = match said {
+            Ok(report) => report,
+            Err(why) => {
+                self.error = Some(why);
+                self.error_code = Some(NO_REPORT.to_owned());
+                return None;
+            }
+        };
+        if let Some(trouble) = &report.error {
+            self.error = Some(trouble.text.clone());
+            self.error_code = Some(trouble.code.clone()).filter(|code| code != INTERRUPTED);
+        }
+        if let Some(verdict) = &report.verdict {
+            self.found = verdict.faults();
+            let are_placed = verdict.findings.iter().all(has_its_direction);
+            let is_it = self.found == self.plant.expected() && are_placed;
+            self.is_right = is_it && self.error.is_none();
+            self.sentence.clone_from(&verdict.sentence);
+        }
+        Some(report)
+    }
+}
+
+/// A run's examination and its conditions.
+struct Seen {
+    /// The report, or why it cannot be read.
+    said: Result<Report, String>,
+    /// What the machine held up.
+    held: Held,
+    /// How late the emulator was, at most and 99 times of 100, in ms.
+    lateness: (f64, f64),
+}
+
+fn examined(options: &AccuracyOptions, job: &Job, circuit: &Circuit) -> Result<Seen, LabError> {
     let mut lab_options = LabOptions::new(&job.lab, &options.program).with_link(&circuit.words);
     lab_options.seed = job.seed;
     let mut lab = Lab::up(&lab_options)?;
@@ -107,18 +139,25 @@ fn examined(
     let output = examination.output(&options.stop)?;
     let held = watch.end();
     drop(trouble);
-    let report = serde_json::from_slice(&output.stdout).map_err(|error| LabError::Invalid {
-        what: "the report of the examination".to_owned(),
-        why: format!("{error}: {}", String::from_utf8_lossy(&output.stderr)),
-    })?;
+    let said = serde_json::from_slice(&output.stdout).map_err(|error| {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        format!("the report of the examination: {error}: {complaint}")
+    });
+    Ok(Seen {
+        said,
+        held,
+        lateness: lateness(&lab)?,
+    })
+}
+
+fn lateness(lab: &Lab) -> Result<(f64, f64), LabError> {
     let stats = lab.link_stats()?;
     let late_ms = |field: &str| {
         let of = |direction: &str| stats.get(direction)?.get(field)?.as_f64();
         let [there, back] = ["forward", "backward"].map(|way| of(way).unwrap_or(0.0));
         there.max(back) / 1e6
     };
-    let lateness = (late_ms("lateness_max_ns"), late_ms("lateness_p99_ns"));
-    Ok((report, held, lateness))
+    Ok((late_ms("lateness_max_ns"), late_ms("lateness_p99_ns")))
 }
 
 /// Starts the far end in the server's namespace.
@@ -165,6 +204,8 @@ impl Watch {
 
     fn end(&self) -> Held {
         let seconds = self.begin.elapsed().as_secs_f64().max(1e-3);
+        let since =
+            |now: Option<f64>, then: Option<f64>| now.zip(then).map(|(now, then)| now - then);
         let waited_s = self.pressure.as_ref().and_then(Pressure::waited_s);
         let stolen_s = stolen_s().zip(self.stolen_s).map(|(now, then)| now - then);
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -174,5 +215,40 @@ impl Watch {
             stolen_share: stolen_s.map(|stolen_s| stolen_s / seconds),
             load: load.split(' ').next().and_then(|word| word.parse().ok()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::run;
+    use super::*;
+    use crate::probe::report::Trouble;
+
+    fn taken(said: Result<Report, String>) -> Run {
+        let mut run = run(Plant::Clean, 1, 0.1, None);
+        run.is_right = false;
+        run.take(said);
+        run
+    }
+
+    #[test]
+    fn errors_are_the_examinations_own_unless_somebody_ended_it() {
+        let trouble = |code: &str| {
+            let mut report = Report::new("diagnose");
+            report.error = Some(Trouble {
+                code: code.to_owned(),
+                text: "text".to_owned(),
+            });
+            taken(Ok(report))
+        };
+        for code in ["lost", "silent", "protocol"] {
+            let run = trouble(code);
+            assert_eq!(run.error_code.as_deref(), Some(code));
+            assert!(run.counts() && !run.is_right, "{run:?}");
+        }
+        let unreadable = taken(Err("panicked".to_owned()));
+        assert!(unreadable.counts() && !unreadable.is_right);
+        let ended = trouble(INTERRUPTED);
+        assert!(ended.error.is_some() && !ended.counts());
     }
 }

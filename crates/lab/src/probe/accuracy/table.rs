@@ -10,7 +10,7 @@ const RIGHT: f64 = 0.95;
 const FALSE_ALARMS: f64 = 0.02;
 
 /// Each plant's share of right verdicts, among runs that the machine did not
-/// hold up.
+/// hold up. An examination that ended in an error is not right.
 pub fn measurement(options: &AccuracyOptions, runs: &[Run]) -> Measurement {
     let (waited, stolen) = (WAITED_SHARE_MAX * 100.0, STOLEN_SHARE_MAX * 100.0);
     let plan = format!(
@@ -41,13 +41,14 @@ fn row(options: &AccuracyOptions, runs: &[Run], plant: Plant) -> Row {
     let held_up: Vec<_> = options
         .seeds(plant)
         .flat_map(attempts)
-        .filter(|run| run.error.is_none() && !run.counts())
+        .filter(|run| run.is_examined() && !run.counts())
         .collect();
     let failed = options
         .seeds(plant)
         .flat_map(attempts)
-        .filter(|run| run.error.is_some())
+        .filter(|run| !run.is_examined())
         .count();
+    let without_verdict = counted.iter().filter(|run| run.error.is_some()).count();
     let right_of = |runs: &[&Run]| runs.iter().filter(|run| run.is_right).count();
     let name = plant.name();
     let share = right_of(&counted) as f64 / counted.len() as f64;
@@ -70,6 +71,8 @@ fn row(options: &AccuracyOptions, runs: &[Run], plant: Plant) -> Row {
         all.reduce(f64::max)
     };
     row.detail("runs_counted", counted.len())
+        .detail("runs_right", right_of(&counted))
+        .detail("runs_without_verdict", without_verdict)
         .detail("runs_missing", planned - counted.len())
         .detail("attempts_failed", failed)
         .detail("attempts_held_up", held_up.len())
