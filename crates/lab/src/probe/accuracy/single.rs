@@ -178,15 +178,19 @@ struct Watch {
     jobs: usize,
     begin: Instant,
     pressure: Option<Pressure>,
+    /// What the group had waited before: one that a killed run left is used again.
+    waited_s: Option<f64>,
     stolen_s: Option<f64>,
 }
 
 impl Watch {
     fn begin(jobs: usize, lab: &str) -> Self {
+        let pressure = Pressure::of(&format!("{lab}-seen"));
         Self {
             jobs,
             begin: Instant::now(),
-            pressure: Pressure::of(&format!("{lab}-seen")),
+            waited_s: pressure.as_ref().and_then(Pressure::waited_s),
+            pressure,
             stolen_s: stolen_s(),
         }
     }
@@ -207,7 +211,8 @@ impl Watch {
         let since =
             |now: Option<f64>, then: Option<f64>| now.zip(then).map(|(now, then)| now - then);
         let waited_s = self.pressure.as_ref().and_then(Pressure::waited_s);
-        let stolen_s = stolen_s().zip(self.stolen_s).map(|(now, then)| now - then);
+        let waited_s = since(waited_s, self.waited_s);
+        let stolen_s = since(stolen_s(), self.stolen_s);
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Held {
             jobs: self.jobs,
