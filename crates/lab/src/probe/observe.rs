@@ -59,7 +59,7 @@ pub struct FlowResult {
 }
 
 /// A stream, seen by both ends at the same time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StreamPair {
     /// Who sent.
     pub sender: StreamEnd,
@@ -100,6 +100,11 @@ pub struct WayFigures {
     pub send_window_max_bytes: u64,
     /// Window at the end, bytes.
     pub send_window_bytes: u64,
+    /// Greatest window over the second half, bytes: a reader that is held up
+    /// makes the last one small, and a first one may be larger than what the
+    /// receiver keeps to.
+    #[serde(default)]
+    pub send_window_steady_bytes: u64,
     /// Payload of a full segment, bytes.
     pub segment_bytes: u64,
     /// Least round trip, microseconds.
@@ -205,6 +210,16 @@ fn second_half(end: &StreamEnd, until_ns: u64) -> Option<(&Sample, &Sample)> {
     Some((first, counted.next_back()?))
 }
 
+/// The greatest window of these samples.
+fn greatest_window(sender: &StreamEnd, until_ns: u64) -> Option<u64> {
+    let (from, to) = second_half(sender, until_ns)?;
+    let is_counted = |sample: &&Sample| (from.at_ns..=to.at_ns).contains(&sample.at_ns);
+    let counted = sender.samples.iter().filter(is_counted);
+    counted
+        .map(|sample| sample.state.send_window_bytes.into())
+        .max()
+}
+
 /// When its sender stopped, in the common clock.
 fn sending_ended_ns(stream: &StreamPair) -> u64 {
     stream
@@ -232,6 +247,8 @@ impl WayFigures {
             (figures.receiver_busy, figures.receiver_starved) = busy(from, to);
         }
         figures.whole(&stream.sender);
+        figures.send_window_steady_bytes =
+            greatest_window(&stream.sender, until_ns).unwrap_or(figures.send_window_bytes);
         figures
     }
 
@@ -275,4 +292,48 @@ fn busy(from: &Sample, to: &Sample) -> (f64, f64) {
     let spent = to.thread.since(&from.thread);
     let share = |ns: u64| (ns as f64 / wall_ns).min(1.0);
     (share(spent.wanted_ns()), share(spent.waited_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::socket_state::TcpState;
+
+    #[test]
+    fn the_window_of_a_stream_is_neither_its_first_nor_its_last() {
+        let sample = |at_ns, send_window_bytes| Sample {
+            at_ns,
+            bytes: at_ns,
+            state: TcpState {
+                send_window_bytes,
+                ..TcpState::default()
+            },
+            ..Sample::default()
+        };
+        let windows = [34_560, 8192, 8192, 6000, 8192, 8192, 900];
+        let samples = (0..)
+            .zip(windows)
+            .map(|(at_ns, window)| sample(at_ns, window));
+        let stream = StreamPair {
+            sender: StreamEnd {
+                samples: samples.collect(),
+                ..StreamEnd::default()
+            },
+            ..StreamPair::default()
+        };
+        let figures = WayFigures::of(&stream);
+        assert_eq!(
+            (
+                figures.send_window_max_bytes,
+                figures.send_window_steady_bytes,
+                figures.send_window_bytes
+            ),
+            (34_560, 8192, 900)
+        );
+        // A stream too short to have two halves has its last.
+        let mut short = stream;
+        short.sender.samples.truncate(1);
+        let figures = WayFigures::of(&short);
+        assert_eq!(figures.send_window_steady_bytes, 34_560);
+    }
 }

@@ -18,7 +18,7 @@ pub struct SweepStep {
     pub direction: Direction,
     /// Window asked for; null is whatever the hosts do by themselves.
     pub window_bytes: Option<u32>,
-    /// Window the receiver advertised.
+    /// Greatest window the receiver advertised in the second half.
     pub advertised_bytes: u64,
     /// Least round trip of the stream, microseconds.
     pub min_rtt_us: u64,
@@ -70,9 +70,12 @@ fn of(plan: &TcpPlan, result: TcpResult) -> Option<SweepStep> {
     Some(SweepStep {
         direction: plan.direction,
         window_bytes: plan.window_bytes,
-        advertised_bytes: figures.send_window_bytes,
+        advertised_bytes: figures.send_window_steady_bytes,
         min_rtt_us: figures.min_rtt_us,
-        predicted_bit_per_s: window_rate_bit_per_s(figures.send_window_bytes, figures.min_rtt_us),
+        predicted_bit_per_s: window_rate_bit_per_s(
+            figures.send_window_steady_bytes,
+            figures.min_rtt_us,
+        ),
         measured_bit_per_s: way.steady_bit_per_s,
         window_limited: figures.receive_window_limited,
     })

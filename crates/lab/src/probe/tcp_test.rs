@@ -161,7 +161,7 @@ impl TcpPlan {
 }
 
 /// A connection at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
     /// Monotonic time of the end that took it; in a report, of the client.
     pub at_ns: u64,
@@ -174,7 +174,7 @@ pub struct Sample {
 }
 
 /// One end's view of one stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StreamEnd {
     /// Number of the connection.
     pub connection: u16,

@@ -29,7 +29,8 @@ pub struct RunWay {
     /// TCP: least round trip, microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_rtt_us: Option<u64>,
-    /// TCP: window the receiver advertised in the end, bytes.
+    /// TCP: greatest window the receiver advertised in the second half, with
+    /// iperf3 the one in the end, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advertised_bytes: Option<u64>,
     /// TCP: share of the second half, with iperf3 of the run, in which the
@@ -64,7 +65,7 @@ impl RunWay {
             retransmitted_segments: Some(figures.retransmitted_segments),
             data_segments: Some(figures.data_segments),
             min_rtt_us: Some(figures.min_rtt_us),
-            advertised_bytes: Some(figures.send_window_bytes),
+            advertised_bytes: Some(figures.send_window_steady_bytes),
             window_limited_percent: Some(percent(figures.receive_window_limited)),
             ..Self::default()
         })
