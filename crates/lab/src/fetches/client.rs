@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::row::{Fetched, Protocol};
+use super::row::{Fetched, Protocol, WireBytes};
 use crate::demo::progress::Progress;
 use crate::demo::servers::{Folders, SHARE};
 use crate::deployment::Lab;
@@ -17,6 +17,8 @@ use crate::topology::{SERVER, Side};
 
 /// How often a fetch is looked at: the resolution of its duration.
 const LOOK: Duration = Duration::from_millis(5);
+/// After a fetch its last acknowledgements are still to be sent: some round trips, and the word of what is held.
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Compared at once.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -60,10 +62,13 @@ pub(super) fn fetch(
         progress.at((here as f64 / bytes as f64).min(0.99));
     })?;
     let seconds = start.elapsed().as_secs_f64();
+    let cpu = gateways_cpu(lab).zip(cpu_before);
+    if before.is_some() {
+        sleep(LAST_WORDS);
+    }
     let wire_bytes = wire_sent_bytes(lab)
         .zip(before)
-        .map(|(after, before)| after.saturating_sub(before));
-    let cpu = gateways_cpu(lab).zip(cpu_before);
+        .map(|(after, before)| after.since(before));
     Ok(match status {
         None => Err(format!("not done after {} s", wanted.patience.as_secs())),
         Some(status) if !status.success() => {
@@ -139,10 +144,16 @@ fn command(
     Ok(command)
 }
 
-/// What the server's gateway has sent on the link; `None` where it does not run.
-fn wire_sent_bytes(lab: &Lab) -> Option<u64> {
-    let status = lab.gateway_status(Side::B).ok()?;
-    status["peers"][0]["wire_sent_bytes"].as_u64()
+/// What both gateways have sent on the link; `None` where they do not run.
+fn wire_sent_bytes(lab: &Lab) -> Option<WireBytes> {
+    let sent = |side| {
+        let status = lab.gateway_status(side).ok()?;
+        status["peers"][0]["wire_sent_bytes"].as_u64()
+    };
+    Some(WireBytes {
+        near: sent(Side::A)?,
+        far: sent(Side::B)?,
+    })
 }
 
 /// Processor time of both gateways; `None` where they do not run.

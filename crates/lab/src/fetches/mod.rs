@@ -138,7 +138,10 @@ fn plan(images: &[PathBuf; 2], image_bytes: u64, memory_bytes: u64) -> String {
          {START_BYTES} bytes; transport: the first {PART_BYTES}; gateways begin anew for each protocol and level, {} s \
          before the fetch, except for the second pass and the edited image; {memory_bytes} bytes of [store] memory at each; time is that of the \
          client program from start to end; lan: the same fetch without link and gateways, the faster of two; random: fresh bytes for {} s of the \
-         link, {} times without reduction and with it in turn; gateways_cpu: processor time of both",
+         link, {} times without reduction and with it in turn; gateways_cpu: processor time of both; wire_share: UDP payload that both gateways sent, \
+         from the start of the fetch to {} ms after its end, for each byte of the file: records, framing, repairs, acknowledgements, what the \
+         gateways say of records, and the client's own requests (one of HTTP, a few of FTP; of CIFS those of the session and each READ that the \
+         gateways do not answer themselves)",
         name(&images[0]),
         name(&images[1]),
         LINKS[0].words(),
@@ -146,6 +149,7 @@ fn plan(images: &[PathBuf; 2], image_bytes: u64, memory_bytes: u64) -> String {
         READY.as_secs(),
         random::SECONDS,
         random::PAIRS,
+        client::LAST_WORDS.as_millis(),
     )
 }
 

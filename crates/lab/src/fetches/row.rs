@@ -132,13 +132,36 @@ impl Level {
     }
 }
 
+/// UDP payload that the gateways have sent to each other: records and their framing, repairs, acknowledgements, what they say
+/// of records, and whatever of the client's protocol crosses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WireBytes {
+    /// By the client's gateway.
+    pub(super) near: u64,
+    /// By the server's.
+    pub(super) far: u64,
+}
+
+impl WireBytes {
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            near: self.near.saturating_sub(before.near),
+            far: self.far.saturating_sub(before.far),
+        }
+    }
+
+    pub(super) fn both(self) -> u64 {
+        self.near + self.far
+    }
+}
+
 /// One fetch that came to its end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Fetched {
     pub(super) seconds: f64,
     pub(super) bytes: u64,
-    /// What the server's gateway sent on the link meanwhile.
-    pub(super) wire_bytes: Option<u64>,
+    /// What the gateways sent on the link for it.
+    pub(super) wire_bytes: Option<WireBytes>,
     /// Processor time of both gateways.
     pub(super) cpu_seconds: Option<f64>,
 }
@@ -158,7 +181,7 @@ impl Fetched {
 const TEN_TIMES_F5_MBIT: f64 = 3440.0;
 /// Of a fetch over the bare LAN.
 const LAN_SHARE: f64 = 0.5;
-/// What an identical gigabyte may cost on the link, bytes.
+/// What an identical gigabyte may cost on the link, both ways, bytes.
 const AGAIN_BYTES_PER_BYTE: f64 = 1e-3;
 
 /// The rows of one fetch. `direct` and `lan` are rates in Mbit/s.
@@ -191,8 +214,11 @@ pub(super) fn rows(
         rows.push(of("gateways_cpu", "s/GB", cpu));
     }
     if let Some(wire_bytes) = fetched.wire_bytes {
-        let share = wire_bytes as f64 / fetched.bytes as f64;
-        let row = of("wire_share", "", share).detail("wire_bytes", wire_bytes);
+        let share = wire_bytes.both() as f64 / fetched.bytes as f64;
+        let row = of("wire_share", "", share)
+            .detail("wire_bytes", wire_bytes.both())
+            .detail("client_gateway_bytes", wire_bytes.near)
+            .detail("server_gateway_bytes", wire_bytes.far);
         rows.push(match level {
             Level::Second => row.target(Op::AtMost, AGAIN_BYTES_PER_BYTE),
             _ => row,
@@ -263,7 +289,10 @@ mod tests {
         let fetched = Fetched {
             seconds: 10.0,
             bytes: 2_000_000_000,
-            wire_bytes: Some(1_000_000),
+            wire_bytes: Some(WireBytes {
+                near: 500_000,
+                far: 1_500_000,
+            }),
             cpu_seconds: Some(3.0),
         };
         let of = |level| {
@@ -286,6 +315,11 @@ mod tests {
         assert_eq!(targets, expected);
         assert_eq!(second[1].value, Some(100.0));
         assert_eq!(second[3].value, Some(1.5));
+        // What the client's gateway sends counts as well: half a megabyte more would be too much.
+        let wire = &second[4].detail;
+        let details = ["wire_bytes", "client_gateway_bytes", "server_gateway_bytes"];
+        let details = details.map(|name| wire[name].as_u64());
+        assert_eq!(details, [2_000_000, 500_000, 1_500_000].map(Some));
         assert!(of(Level::First).iter().all(|row| row.target.is_none()));
         assert_eq!(of(Level::Direct).len(), 4, "no speed-up over itself");
     }
