@@ -1,8 +1,10 @@
 #!/bin/sh
 # Gateways with disks, killed at many moments of their work, once with a disk
 # that is too small for what passes and once with one much larger than the
-# memory: set up, build, run. Needs root; twice 200 moments take more than half
-# an hour. KILLS=n takes so many.
+# memory: set up, build, run. Each moment is waited for: reducing, sealing and
+# writing, making durable, throwing away and reading back have their turn, and
+# what the gateways were really at is shown. Needs root and .7 GB in /var/tmp;
+# twice 200 moments take some 50 minutes. KILLS=n takes so many.
 set -eu
 cd "$(dirname "$0")/.."
 verb=bench-kill

@@ -26,6 +26,7 @@ mod moments;
 mod moved;
 mod operation;
 mod outage;
+mod phases;
 mod reduction;
 mod refusal;
 mod smb;

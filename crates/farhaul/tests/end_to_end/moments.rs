@@ -2,11 +2,15 @@
 //! write and sync segments and throw old ones away, with a disk that is too small for what passes and with one that is much larger than
 //! the memory. No application sees a wrong byte, and the gateways that come after are warm.
 //!
-//! `FARHAUL_KILLS=n` takes so many moments instead of a few; `make bench-kill` does that and shows where they fell.
+//! Each moment is one at which a gateway is at something that was chosen, one thing after the other; or, if it is not at that within
+//! some seconds, another one. `FARHAUL_KILLS=n` takes so many moments instead of a few; `make bench-kill` does that and shows where
+//! they fell.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
@@ -16,6 +20,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::apps::{Content, Service, content};
+use crate::phases::{Histogram, Phase, figure, wait_for};
 use crate::world::{HANG, World, until, v4};
 
 /// What the gateways have, and how often they are killed.
@@ -36,30 +41,50 @@ const SMALL_DISK: Case = Case {
     kills: KILLS,
     is_deep: false,
 };
-/// So little memory that what comes again is read from disk: 12 segments for each direction.
+/// So little memory that what comes again is read from disk: 12 segments for each direction. The disk is full after some kills.
 const SMALL_MEMORY: Case = Case {
     name: "deep",
     memory: "32 MiB",
-    disk: "512 MiB",
+    disk: "192 MiB",
     kills: KILLS,
     is_deep: true,
 };
 
 impl Case {
-    fn config(&self, side: &str) -> String {
+    fn config(&self, disk: &Path) -> String {
         format!(
-            "[store]\nmemory = '{}'\ndisk = {{ path = 'disk-{side}', size = '{}' }}\n[tunnel]\nresume_max = '5s'",
-            self.memory, self.disk
+            "[store]\nmemory = '{}'\ndisk = {{ path = '{}', size = '{}' }}\n[tunnel]\nresume_max = '5s'",
+            self.memory,
+            disk.display(),
+            self.disk
         )
     }
 }
 
-const KILLS: usize = 5;
-/// A moment is at most so long after the gateways are up again.
-const MOMENT_MS_MAX: u64 = 2500;
+/// A folder for the gateways' disks that is on one. Where labs lie may be memory, and what is written there is durable at once.
+struct Disks(PathBuf);
+
+impl Disks {
+    fn make(case: &Case) -> Self {
+        let name = format!("farhaul-{}-{}", case.name, std::process::id());
+        let folder = Path::new("/var/tmp").join(name);
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+}
+
+impl Drop for Disks {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// One for each thing a gateway may be at.
+const KILLS: usize = Phase::WANTED.len();
+/// At most so long after the streams began a moment is waited for.
+const LATER_MS_MAX: u64 = 2000;
+/// Before the first there must be something.
 const FIRST_MS: u64 = 4000;
-/// What the gateway did in this time before is what it was killed at.
-const BEFORE: Duration = Duration::from_millis(60);
 /// Between two blocks: what crosses is more than the disk keeps, and leaves the processors to others.
 const PACE: Duration = Duration::from_millis(2);
 const BLOCK_BYTES: usize = 64 << 10;
@@ -197,37 +222,6 @@ impl Streams {
     }
 }
 
-fn figure(status: &Value, pointer: &str) -> u64 {
-    let figure = status.pointer(&format!("/peers/0/reduction{pointer}"));
-    figure.and_then(Value::as_u64).unwrap_or(0)
-}
-
-/// What gateways are doing, by what has changed lately.
-fn doing(world: &World, sides: &[Side]) -> Vec<&'static str> {
-    let statuses = || sides.iter().map(|&side| world.status(side));
-    let before: Vec<Value> = statuses().collect();
-    sleep(BEFORE);
-    let now: Vec<Value> = statuses().collect();
-    let both = before.iter().zip(&now);
-    both.map(|(before, now)| done_between(before, now))
-        .collect()
-}
-
-fn done_between(before: &Value, now: &Value) -> &'static str {
-    let moved = |pointer| figure(now, pointer) > figure(before, pointer);
-    let is_syncing = now.pointer("/peers/0/reduction/disk/syncing");
-    match () {
-        () if is_syncing.and_then(Value::as_bool) == Some(true) => "syncing a group",
-        () if figure(now, "/disk/unsynced_segments") > 0 => "writing a group",
-        () if moved("/disk/loaded_segments") => "reading back",
-        () if moved("/disk/evicted_segments") => "throwing away, group durable",
-        () if moved("/disk/synced_groups") => "group durable",
-        () if moved("/disk/saved_bytes") => "writing",
-        () if moved("/in_bytes") => "reducing",
-        () => "beginning",
-    }
-}
-
 fn start_again(world: &mut World, sides: &[Side]) {
     for &side in sides {
         until("rules, routes and guard to be gone", || {
@@ -274,54 +268,45 @@ fn fetch(world: &World) -> u64 {
     fetch_from(world, PORT_FILE, &content(77, KNOWN_BYTES))
 }
 
-/// One line for each gateway that was killed, alone or with the other, and what it was doing.
-fn shown(moments: &BTreeMap<(String, &'static str), usize>) -> String {
-    let line = |((killed, doing), count): (&(String, &'static str), &usize)| {
-        format!(
-            "{killed:<12} {doing:<28} {count:>4} {}\n",
-            "#".repeat(*count)
-        )
-    };
-    moments.iter().map(line).collect()
-}
-
-/// Kills gateways at random moments under load. `moments`, and bytes that were compared.
+/// Kills gateways at moments of all kinds under load, and shows which, and how many bytes were compared.
 fn kill_often(world: &mut World, case: &Case) {
     let kills = std::env::var("FARHAUL_KILLS").map_or(case.kills, |kills| kills.parse().unwrap());
     let mut dice = Dice::new(kills as u64);
-    let (mut moments, mut bytes) = (BTreeMap::new(), 0);
+    let (mut moments, mut bytes) = (Histogram::default(), 0);
     for nth in 0..kills {
-        fetch(world);
+        let wanted = Phase::WANTED[nth % Phase::WANTED.len()];
+        // With much memory that is over soon after the start.
+        let is_soon = nth > 0 && wanted == Phase::ReadingBack;
+        if nth > 0 && !is_soon {
+            wait_warm(world);
+            fetch(world);
+        }
         let killed: &[Side] = match dice.below(5) {
             0 => &Side::BOTH,
             1 | 2 => &[Side::A],
             _ => &[Side::B],
         };
         let streams = Streams::start(world, 2 * nth as u64, case.is_deep);
-        // Every second one is soon, while what was there is read back; before the first there must be something.
-        let moment_ms = match nth {
+        let later_ms = match nth {
             0 => FIRST_MS,
-            _ => dice.below(MOMENT_MS_MAX >> (nth % 2 * 3)),
+            _ if is_soon => 0,
+            _ => dice.below(LATER_MS_MAX),
         };
-        sleep(Duration::from_millis(moment_ms));
-        let doing = doing(world, killed);
+        sleep(Duration::from_millis(later_ms));
+        let moment = wait_for(world, killed, wanted);
         let fault = Instant::now();
         for &side in killed {
             world.signal(side, Signal::KILL);
         }
         bytes += streams.broken();
         assert!(fault.elapsed() < Duration::from_secs(20));
-        for (side, doing) in killed.iter().zip(doing) {
-            let what = format!("{side:?} of {killed:?}");
-            *moments.entry((what, doing)).or_default() += 1;
-        }
+        moments.add(killed, wanted, &moment);
         start_again(world, killed);
-        wait_warm(world);
     }
+    wait_warm(world);
     println!(
-        "{}: {kills} moments, {bytes} bytes compared\n{}",
-        case.name,
-        shown(&moments)
+        "{}: {kills} moments, {bytes} bytes compared\n{moments}",
+        case.name
     );
 }
 
@@ -346,17 +331,18 @@ fn assert_undamaged(world: &World) {
     }
 }
 
-/// A pair, and a server of the known bytes.
-fn pair(case: &Case) -> (World, Service) {
-    let [a, b] = ["a", "b"].map(|side| case.config(side));
+/// A pair, its disks, and a server of the known bytes.
+fn pair(case: &Case) -> (Disks, World, Service) {
+    let disks = Disks::make(case);
+    let [a, b] = ["a", "b"].map(|side| case.config(&disks.0.join(side)));
     let world = World::with(case.name, &a, &b);
     let known = offer(&world, PORT_FILE, content(77, KNOWN_BYTES));
-    (world, known)
+    (disks, world, known)
 }
 
 #[test]
 fn invariant_2_gateways_with_disks_killed_at_any_moment_deliver_no_wrong_byte_and_are_warm_again() {
-    let (mut world, _files) = pair(&SMALL_DISK);
+    let (_disks, mut world, _files) = pair(&SMALL_DISK);
     kill_often(&mut world, &SMALL_DISK);
     // What passed last is warm after a kill of both.
     fetch(&world);
@@ -372,7 +358,7 @@ fn invariant_2_gateways_with_disks_killed_at_any_moment_deliver_no_wrong_byte_an
 
 #[test]
 fn invariant_2_gateways_killed_at_any_moment_find_on_disk_what_left_the_memory() {
-    let (mut world, _files) = pair(&SMALL_MEMORY);
+    let (_disks, mut world, _files) = pair(&SMALL_MEMORY);
     let first = content(78, DEEP_BYTES);
     let _first = offer(&world, PORT_DEEP, first.clone());
     let second = content(79, DEEP_BYTES);

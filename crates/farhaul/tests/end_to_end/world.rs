@@ -152,11 +152,21 @@ impl World {
 
     /// What `/metrics` says over the admin socket, head included.
     pub fn metrics(&self, side: Side) -> String {
+        self.got(side, "/metrics")
+    }
+
+    /// As [`World::status`], without a program that starts first: for who asks all the time.
+    pub fn status_now(&self, side: Side) -> Value {
+        let answer = self.got(side, "/v1/status");
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        serde_json::from_str(body).unwrap()
+    }
+
+    fn got(&self, side: Side, path: &str) -> String {
         let mut socket = UnixStream::connect(self.lab.gateway_socket(side)).unwrap();
         socket.set_read_timeout(Some(HANG)).unwrap();
-        socket
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            .unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        socket.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
         answer
