@@ -367,7 +367,8 @@ impl Decoder {
             let bytes = token.known.bytes();
             if !matches!(token.known, Known::Again { .. }) {
                 let new = made.get(kept..done).ok_or(FrameError::Length)?;
-                self.keep((place.position + kept as u64, address), new, &mut places);
+                let at = (place.position + kept as u64, address);
+                self.keep(at, new, made.len(), &mut places);
                 address += new.len() as u64;
                 kept = done + bytes as usize;
             }
@@ -381,7 +382,11 @@ impl Decoder {
             done += bytes as usize;
         }
         let new = made.get(kept..).ok_or(FrameError::Length)?;
-        self.keep((place.position + kept as u64, address), new, &mut places);
+        let at = (place.position + kept as u64, address);
+        self.keep(at, new, made.len(), &mut places);
+        if let Some(echoes) = &mut self.echoes {
+            echoes.settle();
+        }
         self.log.put(place.position, &places);
         let pinned = self.log.take_pinned();
         self.log.unpin(&pinned);
@@ -389,16 +394,17 @@ impl Decoder {
         Ok(())
     }
 
-    /// Keeps new bytes at a position and an address.
+    /// Keeps new bytes of a frame at a position and an address.
     fn keep(
         &mut self,
         (position, address): (u64, u64),
         new: &[u8],
+        frame_bytes: usize,
         places: &mut Vec<(Place, u64)>,
     ) {
         self.log.keep_at(address, new, places);
         if let Some(echoes) = &mut self.echoes {
-            echoes.learn(position, new);
+            echoes.learn(position, new, frame_bytes);
         }
     }
 

@@ -3,15 +3,27 @@
 //! The other end has them in the log of what it sent, of which the decoder holds a copy. Of what is new in that log few samples
 //! are remembered, and what a stream of the other direction has in common with it need not be sent, only named. Nothing here is
 //! trusted: the bytes are compared here, and the frame that they stand for has its hash.
+//!
+//! Whoever decodes much in a short time must not pay for that: of large frames a sixteenth is looked at, so that what is shorter
+//! than some 16 KiB may not be found again. In small ones, as slow links and small documents have them, every position is.
 
 use crate::extend::{common_prefix, common_suffix, run_back_of, run_of};
 use crate::index::{Index, WINDOW_BYTES};
 use crate::log::{Found, Log, NOWHERE};
-use crate::sampler::Sampler;
+use crate::sampler::{Sampler, Sampling};
 use crate::settings::Advise;
 
 /// A shorter stretch is not worth its name.
 const ECHO_BYTES_MIN: usize = 256;
+
+/// Every position is looked at in frames of at most so many bytes.
+const SMALL_FRAME_BYTES: usize = 32 << 10;
+/// In larger ones so many positions,
+const LOOKED_AT: u64 = 512;
+/// of so many. Four samples are expected among them.
+const PERIOD: u64 = 8192;
+/// Samples whose places in the index are asked for together.
+const TOGETHER: usize = 32;
 
 /// A stretch of input that the other end has sent before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +41,8 @@ pub(crate) struct Echoes {
     index: Index,
     sampler: Sampler,
     samples: Vec<u32>,
+    /// Fingerprints, and their positions, that are to be remembered.
+    learned: Vec<(u64, u64)>,
 }
 
 impl Echoes {
@@ -38,54 +52,98 @@ impl Echoes {
             index: Index::new(bytes, seed, advise),
             sampler: Sampler::new(),
             samples: Vec::new(),
+            learned: Vec::new(),
         }
     }
 
-    /// Bytes that were new are at this position of the log.
-    pub(crate) fn learn(&mut self, position: u64, bytes: &[u8]) {
+    /// Bytes that were new in a frame of this length are at this position of the log: [`Echoes::settle`] remembers them.
+    pub(crate) fn learn(&mut self, position: u64, bytes: &[u8], frame_bytes: usize) {
         if bytes.len() < WINDOW_BYTES {
             return;
         }
-        self.samples.clear();
-        self.sampler
-            .few_samples(bytes, bytes.len(), &mut self.samples);
+        if frame_bytes <= SMALL_FRAME_BYTES {
+            self.samples.clear();
+            self.sampler
+                .few_samples(bytes, bytes.len(), &mut self.samples);
+            return self.take_samples(position, bytes);
+        }
+        let sparse = self.sampler.at(Sampling::Sparse);
+        let end = position + bytes.len() as u64;
+        let mut start = position - position % PERIOD;
+        while start < end {
+            let (from, to) = (start.max(position), end.min(start + LOOKED_AT));
+            if from < to {
+                let part = bytes.get((from - position) as usize..).unwrap_or_default();
+                self.samples.clear();
+                sparse.samples(part, (to - from) as usize, &mut self.samples);
+                self.take_samples(from, part);
+            }
+            start += PERIOD;
+        }
+    }
+
+    fn take_samples(&mut self, position: u64, bytes: &[u8]) {
         for &at in &self.samples {
             let Some(window) = window(bytes, at as usize) else {
                 break;
             };
             let fingerprint = self.index.fingerprint(window);
-            self.index.insert(fingerprint, position + u64::from(at));
+            self.index.prefetch(fingerprint);
+            self.learned.push((fingerprint, position + u64::from(at)));
+        }
+    }
+
+    /// Remembers what was learned. All of a frame at once, or the processor would wait for memory each time.
+    pub(crate) fn settle(&mut self) {
+        for (fingerprint, position) in self.learned.drain(..) {
+            self.index.insert(fingerprint, position);
         }
     }
 
     /// What of the input is in the log, in its order.
     pub(crate) fn find(&self, log: &Log, input: &[u8]) -> Vec<Echo> {
         let mut samples = Vec::new();
-        self.sampler.few_samples(input, input.len(), &mut samples);
+        let sparse = self.sampler.at(Sampling::Sparse);
+        sparse.samples(input, input.len(), &mut samples);
         let (mut done, mut found) = (0, Vec::new());
-        for at in samples {
-            let at = at as usize;
-            let Some(window) = window(input, at).filter(|_| at >= done) else {
-                continue;
-            };
-            let fingerprint = self.index.fingerprint(window);
-            let Some(position) = self.index.find(fingerprint, log.end()) else {
-                continue;
-            };
-            let (before, after) = input.split_at(at);
-            let forward = forward(log, position, after);
-            let back = back(log, position, before.get(done..).unwrap_or_default());
-            if forward < WINDOW_BYTES || forward + back < ECHO_BYTES_MIN {
-                continue;
+        let mut fingerprints = Vec::with_capacity(TOGETHER);
+        for samples in samples.chunks(TOGETHER) {
+            fingerprints.clear();
+            for at in samples.iter().map(|&at| at as usize) {
+                if let Some(window) = window(input, at).filter(|_| at >= done) {
+                    let fingerprint = self.index.fingerprint(window);
+                    self.index.prefetch(fingerprint);
+                    fingerprints.push((at, fingerprint));
+                }
             }
-            done = at + forward;
-            found.push(Echo {
-                at: at - back,
-                position: position - back as u64,
-                bytes: forward + back,
-            });
+            for &(at, fingerprint) in &fingerprints {
+                let echo = (at >= done).then(|| self.echo(log, input, (at, done), fingerprint));
+                if let Some(echo) = echo.flatten() {
+                    done = echo.at + echo.bytes;
+                    found.push(echo);
+                }
+            }
         }
         found
+    }
+
+    /// What is in the log around a sample, behind what was found before.
+    fn echo(
+        &self,
+        log: &Log,
+        input: &[u8],
+        (at, done): (usize, usize),
+        fingerprint: u64,
+    ) -> Option<Echo> {
+        let position = self.index.find(fingerprint, log.end())?;
+        let (before, after) = input.split_at_checked(at)?;
+        let forward = forward(log, position, after);
+        let back = back(log, position, before.get(done..).unwrap_or_default());
+        (forward >= WINDOW_BYTES && forward + back >= ECHO_BYTES_MIN).then_some(Echo {
+            at: at - back,
+            position: position - back as u64,
+            bytes: forward + back,
+        })
     }
 }
 

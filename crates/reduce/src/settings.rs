@@ -30,7 +30,7 @@ pub struct Settings {
     pub index_bytes: usize,
     /// The encoder's index of what is no longer in memory, 8 bytes for 8 KiB; 0 if its owner does not have it either.
     pub anchor_bytes: usize,
-    /// The decoder's index of what may be sent back ([`crate::Decoder::echoes`]), 8 bytes for 512; 0 if nobody asks.
+    /// The decoder's index of what may be sent back ([`crate::Decoder::echoes`]), at most 8 bytes for 512; 0 if nobody asks.
     pub echo_bytes: usize,
     /// Stretches of the virtual log that are remembered, 16 bytes each.
     pub extents_max: usize,

@@ -31,7 +31,9 @@ use passes::{Link, Pass};
 const PLAN: &str = "the first 256 MB of each version (MEGABYTES says otherwise); each pair once through encoder and decoder in one thread, memory tier: first version, second version \
     (edited), second version again (identical), every byte compared; input in pieces of 256 KiB from one buffer; GB/s (1e9) of \
     the thread's CPU time, memory touched before; `disk tier`: 40 MB for the direction, divided as a gateway does, everything else on two disks (in memory here) and read back \
-    when it is found again, at most 32 segments for a frame, or it is sent as it is; speeds without compression: medians of five runs; `sparse`: one sample in 128 bytes instead of 64, as on links faster than the encoder; encode includes framing and compression; wire bytes with zstd 3 unless the row \
+    when it is found again, at most 32 segments for a frame, or it is sent as it is; speeds without compression: medians of five runs; `sparse`: one sample in 128 bytes instead of 64, as on links faster than the encoder; `echoes`: with what a gateway does for \
+    bytes that go back the way they came: the decoder remembers samples of what is new, in a 64th of its log, and what is new in a frame is looked for in \
+    what came from the other end (64 MB of noise), in vain; encode includes framing and compression; wire bytes with zstd 3 unless the row \
     says null; `share` is (input - wire) / (input - patch-from), `share beyond zstd` (zstd - wire) / (zstd - patch-from) with \
     zstd -3 --long=31; levels: 48 MiB from the middle of the first version in pieces of 256 KiB, one core compresses at most 512 KiB ahead of the link";
 
@@ -47,13 +49,39 @@ const DISK_TIER_MEMORY_BYTES: usize = 40 << 20;
 /// Bytes of each version in units of 1e6.
 const MEGABYTES: usize = 256;
 const CONFIGS: [&str; 3] = ["first", "edited", "identical"];
-/// Sparse: what the encoder looks at where the link is faster than itself.
-const WAYS: [(Codec, Sampling, &str); 4] = [
-    (Codec::Null, Sampling::Dense, "null"),
-    (Codec::Null, Sampling::Sparse, "null sparse"),
-    (Codec::Zstd(3), Sampling::Dense, "zstd 3"),
-    (Codec::Zstd(3), Sampling::Sparse, "zstd 3 sparse"),
+/// How a pair is encoded and decoded.
+struct Way {
+    codec: Codec,
+    sampling: Sampling,
+    /// Both gateways give names to what goes back the way it came.
+    has_echoes: bool,
+    name: &'static str,
+}
+
+impl Way {
+    const fn plain(codec: Codec, sampling: Sampling, name: &'static str) -> Self {
+        Self {
+            codec,
+            sampling,
+            has_echoes: false,
+            name,
+        }
+    }
+}
+
+/// Sparse: what the encoder looks at where the link is faster than itself. Echoes: what a gateway does besides.
+const WAYS: [Way; 5] = [
+    Way::plain(Codec::Null, Sampling::Dense, "null"),
+    Way::plain(Codec::Null, Sampling::Sparse, "null sparse"),
+    Way {
+        has_echoes: true,
+        ..Way::plain(Codec::Null, Sampling::Dense, "null echoes")
+    },
+    Way::plain(Codec::Zstd(3), Sampling::Dense, "zstd 3"),
+    Way::plain(Codec::Zstd(3), Sampling::Sparse, "zstd 3 sparse"),
 ];
+/// Of a log, one in so many bytes is for the index of what may go back: what a gateway does.
+const ECHO_SHARE: usize = 64;
 /// Runs of what has a target: a neighbour on the same host slows single ones by a fifth and more.
 const RUNS: usize = 5;
 
@@ -131,10 +159,18 @@ fn settings(pair: &Pair) -> Settings {
     }
 }
 
+fn echo_settings(pair: &Pair) -> Settings {
+    let settings = settings(pair);
+    Settings {
+        echo_bytes: settings.memory_bytes / ECHO_SHARE,
+        ..settings
+    }
+}
+
 fn measure(pair: &Pair) -> Vec<Row> {
     let mut rows = Vec::new();
     let reference = reference::zstd(pair);
-    for way in WAYS {
+    for way in &WAYS {
         rows.extend(way_rows(pair, way, reference.as_ref()));
     }
     rows.extend(disk_rows(pair, reference.as_ref()));
@@ -157,23 +193,22 @@ fn measure(pair: &Pair) -> Vec<Row> {
 }
 
 /// One codec and sampling: three passes, again and again where a target holds for the speed.
-fn way_rows(
-    pair: &Pair,
-    (codec, sampling, name): (Codec, Sampling, &str),
-    reference: Result<&reference::Zstd, &String>,
-) -> Vec<Row> {
+fn way_rows(pair: &Pair, way: &Way, reference: Result<&reference::Zstd, &String>) -> Vec<Row> {
     let mut rows = Vec::new();
-    let is_null = codec == Codec::Null;
+    let is_null = way.codec == Codec::Null;
     let runs: Vec<[Pass; 3]> = (0..if is_null { RUNS } else { 1 })
         .map(|_| {
-            let mut link = Link::new(settings(pair));
-            link.encoder.set_sampling(sampling);
-            [&pair.first, &pair.second, &pair.second].map(|input| link.pass(input, codec))
+            let mut link = match way.has_echoes {
+                true => Link::with_echoes(echo_settings(pair)),
+                false => Link::new(settings(pair)),
+            };
+            link.encoder.set_sampling(way.sampling);
+            [&pair.first, &pair.second, &pair.second].map(|input| link.pass(input, way.codec))
         })
         .collect();
     for nth in 0..CONFIGS.len() {
         let passes: Vec<Pass> = runs.iter().map(|run| run[nth]).collect();
-        let config = format!("{} {name}", CONFIGS[nth]);
+        let config = format!("{} {}", CONFIGS[nth], way.name);
         let target = is_null.then_some(ENCODE_TARGETS[nth]);
         rows.extend(speed_rows(pair, &config, &passes, target));
         rows.push(wire_row(pair, &config, &passes[0], nth));
@@ -182,7 +217,7 @@ fn way_rows(
             rows.extend(share_rows(pair, &config, wire_bytes, reference, true));
         }
     }
-    if (codec, sampling) == (Codec::Null, Sampling::Dense) {
+    if way.name == "null" {
         let settings = settings(pair);
         let index_bytes = Encoder::new(settings).stats().index_bytes as f64;
         let per_gb = index_bytes / (settings.memory_bytes as f64 / 1e9);

@@ -6,10 +6,20 @@ use std::time::Duration;
 use farhaul_reduce::{BlockLengths, Codec, Compressor, Decoded, Decoder, Encoder, Plain, Settings};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::source::Noise;
+
 /// Input is handed over in pieces of this size, from one buffer that is used again: what a gateway does with a socket.
 const READ_BYTES: usize = 256 << 10;
 /// A frame refers to fewer segments that are not in memory, or it is sent once more as it is: what a gateway does.
 const RECALLS_MAX: usize = 32;
+
+/// A frame with less that is new is not looked for in what the other end has sent, nor one in which tokens take more than this
+/// share of it: what a gateway does.
+const ECHO_BYTES_MIN: usize = 1024;
+const ECHO_SHARE: usize = 8;
+/// What the other direction has carried.
+const BACK_BYTES: usize = 64 << 20;
+const BACK_SEED: u64 = 6;
 
 /// Segments by their numbers.
 type Disk = BTreeMap<u64, (Vec<u8>, BlockLengths)>;
@@ -24,6 +34,8 @@ pub struct Link {
     disks: Option<[Disk; 2]>,
     /// Read back ahead of what is needed.
     ahead_bytes: u64,
+    /// A copy of the other direction's log, in which what is new is looked for.
+    back: Option<Box<Decoder>>,
 }
 
 /// What a pass cost.
@@ -61,7 +73,22 @@ impl Link {
             sealed: Vec::new(),
             disks: None,
             ahead_bytes: 0,
+            back: None,
         }
+    }
+
+    /// Both directions look for what goes back the way it came: the other one has carried other bytes.
+    pub fn with_echoes(settings: Settings) -> Self {
+        let mut back = Self::new(settings);
+        let mut noise = Noise::new(BACK_SEED);
+        let bytes: Vec<u8> = std::iter::repeat_with(|| noise.next().to_le_bytes())
+            .take(BACK_BYTES / 8)
+            .flatten()
+            .collect();
+        back.pass(&bytes, Codec::Null);
+        let mut link = Self::new(settings);
+        link.back = Some(Box::new(back.decoder));
+        link
     }
 
     /// With a disk at either end, which holds everything, and is read so far ahead.
@@ -128,6 +155,7 @@ impl Link {
             });
             for frame in frames.drain(..) {
                 let right = &input[given..given + frame.length];
+                pass.encode += self.look_for_echoes(&frame, right);
                 match self.deliver(&frame, codec, &mut pass, &mut output) {
                     None => assert!(output == right, "wrong bytes after {given}"),
                     Some(away) => self.repeat(&frame, away, &mut pass),
@@ -147,6 +175,20 @@ impl Link {
         pass.literal_bytes = after.literal_bytes - before.literal_bytes;
         pass.token_bytes = after.token_bytes - before.token_bytes;
         pass
+    }
+
+    /// Looks for what is new in a frame in what the other end has sent, where a gateway does; nothing of it is there.
+    fn look_for_echoes(&self, frame: &Plain, input: &[u8]) -> Duration {
+        let new_bytes = frame.payload.len() - frame.token_bytes;
+        let is_worth_it =
+            new_bytes >= ECHO_BYTES_MIN && new_bytes / ECHO_SHARE >= frame.token_bytes;
+        let Some(back) = self.back.as_ref().filter(|_| is_worth_it) else {
+            return Duration::ZERO;
+        };
+        let mut found = Vec::new();
+        let time = cpu_time_of(|| found = back.echoes(input));
+        assert_eq!(found, [], "the other direction carried other bytes");
+        time
     }
 
     /// Seals a frame and decodes it into `output`; what it refers to if that takes too many segments.

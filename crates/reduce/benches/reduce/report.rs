@@ -117,6 +117,8 @@ fn speeds(rows: &Rows, text: &mut String) {
             "decode, null",
             "encode, null, sparse",
             "decode, null, sparse",
+            "encode, null, echoes",
+            "decode, null, echoes",
             "encode, zstd 3",
             "encode, disk tier",
         ],
@@ -133,6 +135,8 @@ fn speeds(rows: &Rows, text: &mut String) {
             of("null", "decode"),
             of("null sparse", "encode"),
             of("null sparse", "decode"),
+            of("null echoes", "encode"),
+            of("null echoes", "decode"),
             of("zstd 3", "encode"),
             of("disk tier", "encode"),
         ];
