@@ -56,7 +56,7 @@ struct Open {
     hash: xxhash3_128::Hasher,
 }
 
-/// A frame that is not held, and the segments it needs should it be sent again.
+/// A frame that is neither held nor read, and the segments it needs should it be sent again.
 struct Unheld {
     start: u64,
     end: u64,
@@ -78,7 +78,7 @@ pub struct Encoder {
     /// The last match, if nothing came since.
     going_on: Option<Kept>,
     frames: VecDeque<Plain>,
-    /// Frames that are not held.
+    /// Frames that are neither held nor read, nor given up.
     unheld: VecDeque<Unheld>,
     /// Memory of frames that were sent.
     rooms: Vec<Vec<u8>>,
@@ -216,10 +216,16 @@ impl Encoder {
     pub fn handle_read(&mut self, position: u64, bytes: u64) {
         let end = position.saturating_add(bytes).min(self.log.end());
         self.reach.handle_read(position, end);
+        self.release(position, end);
+    }
+
+    /// Frames between these positions will not be sent again from the log. One that is not read holds back what is held, so
+    /// whatever is read behind it must leave nothing here.
+    fn release(&mut self, position: u64, end: u64) {
         let first = self.unheld.partition_point(|frame| frame.start < position);
-        let read = self.unheld.iter_mut().skip(first);
-        for frame in read.take_while(|frame| frame.end <= end) {
-            self.log.unpin(&std::mem::take(&mut frame.segments));
+        let behind = self.unheld.partition_point(|frame| frame.end <= end);
+        for frame in self.unheld.drain(first..behind.max(first)) {
+            self.log.unpin(&frame.segments);
         }
     }
 
@@ -242,8 +248,10 @@ impl Encoder {
 
     /// Nothing refers to these positions any more: the other end does not hold them, and will not.
     pub fn forget(&mut self, position: u64, bytes: u64) {
-        self.reach.forget(position, position.saturating_add(bytes));
+        let end = position.saturating_add(bytes);
+        self.reach.forget(position, end);
         self.log.forget(position, bytes);
+        self.release(position, end);
         self.expected = None;
     }
 
@@ -296,6 +304,7 @@ impl Encoder {
             index_bytes: (self.index.bytes() + self.anchors.as_ref().map_or(0, Index::bytes))
                 as u64,
             extents: self.log.extents() as u64,
+            unheld_frames: self.unheld.len() as u64,
             unkept_bytes: self.log.unkept_bytes(),
             returned_bytes: self.log.returned_bytes(),
             ..self.stats

@@ -33,6 +33,8 @@ pub struct EncoderStats {
     pub index_bytes: u64,
     /// Stretches of the virtual log.
     pub extents: u64,
+    /// Frames under way: neither held at the other end nor read there, nor given up.
+    pub unheld_frames: u64,
 }
 
 /// What a decoder did.

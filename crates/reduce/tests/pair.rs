@@ -160,3 +160,35 @@ fn what_is_repeated_in_pieces_does_not_shred_the_log() {
     let again = pair.send(3, &data, 65536, Codec::Null);
     assert!(again < 200, "{again}");
 }
+
+/// One frame that nobody reads holds back what is held. Behind it, small frames are read for hours.
+#[test]
+fn invariant_5_frames_that_were_read_or_given_up_leave_nothing_behind() {
+    let mut encoder = Encoder::new(Settings::of_memory(16 << 20));
+    let send = |encoder: &mut Encoder, flow: u64, input: &[u8]| {
+        let position = encoder.position();
+        encoder.encode(flow, input);
+        encoder.flush();
+        while let Some(frame) = encoder.poll_frame() {
+            encoder.recycle(frame);
+        }
+        (position, encoder.position() - position)
+    };
+    let first = send(&mut encoder, 1, &noise(1, 1000));
+    for nth in 0..20_000 {
+        let (position, bytes) = send(&mut encoder, 2, &noise(nth, 100));
+        match nth % 2 {
+            0 => encoder.handle_read(position, bytes),
+            _ => encoder.forget(position, bytes),
+        }
+    }
+    assert_eq!(encoder.stats().unheld_frames, 1);
+    assert!(encoder.has_room());
+    let second = send(&mut encoder, 3, &noise(1, 1000));
+    assert_eq!(encoder.stats().unheld_frames, 2);
+    encoder.handle_read(first.0, first.1);
+    encoder.handle_held(second.0);
+    assert_eq!(encoder.stats().unheld_frames, 1);
+    encoder.handle_held(encoder.position());
+    assert_eq!(encoder.stats().unheld_frames, 0);
+}
