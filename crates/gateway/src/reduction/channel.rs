@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use farhaul_reduce::Codec;
+use farhaul_reduce::{Codec, Plain};
 use farhaul_tunnel::ResetCode;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Reduction;
 use super::message::{Message, Messages};
-use super::record::{Draft, literals};
-use super::sending::Word;
+use super::record::LITERAL_BYTES_MAX;
 use super::tunnels::Talking;
+use super::words::Again;
 use crate::lock::lock;
 use crate::session::{FlowHandle, SessionEnd};
 
@@ -127,6 +127,8 @@ async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> 
                 lock(&reduction.sending).review(&mut lock(&reduction.store.encoder), now_ns, is_heard);
             }
         }
+        say(reduction, &mut out);
+        write(flow, &mut out).await?;
         say_again(reduction, flow).await?;
         let is_due = Instant::now() >= news_at;
         if is_due {
@@ -172,40 +174,38 @@ fn gather(reduction: &Reduction, with_news: bool, out: &mut BytesMut) {
     }
 }
 
-/// What the encoder has to say, and what was asked for.
+/// What the encoder has to say that must not wait.
+fn say(reduction: &Reduction, out: &mut BytesMut) {
+    let mut sending = lock(&reduction.sending);
+    while let Some(message) = sending.poll_message() {
+        message.put(out);
+    }
+}
+
+/// What was asked for.
 async fn say_again(reduction: &Reduction, flow: &FlowHandle) -> Result<(), ResetCode> {
     loop {
-        let word = lock(&reduction.sending).poll_word();
+        let again = lock(&reduction.sending).poll_again(LITERAL_BYTES_MAX);
+        let Some(again) = again else {
+            return Ok(());
+        };
         let mut out = BytesMut::new();
-        match word {
-            None => return Ok(()),
-            Some(Word::Message(message)) => message.put(&mut out),
-            Some(Word::Again {
-                flow,
-                record,
-                bytes,
-            }) => put_again(reduction, (flow, record), &bytes, &mut out),
-        }
+        put_again(reduction, &again, &mut out);
         write(flow, &mut out).await?;
     }
 }
 
-fn put_again(reduction: &Reduction, (flow, record): (u64, u64), bytes: &[u8], out: &mut BytesMut) {
-    let drafts = literals(flow, bytes);
-    let last = drafts.len().saturating_sub(1);
-    for (nth, draft) in drafts.into_iter().enumerate() {
-        let Draft::Frame(plain, _) = draft else {
-            continue;
-        };
-        let mut frame = Vec::new();
-        reduction.with_compressor(|compressor| plain.seal(Codec::Zstd(1), compressor, &mut frame));
-        let message = Message::Again {
-            flow,
-            record,
-            is_last: nth == last,
-            frame: frame.into(),
-        };
-        message.put(out);
-    }
+/// Of a record, or a part of one.
+fn put_again(reduction: &Reduction, again: &Again, out: &mut BytesMut) {
+    let plain = Plain::literal(again.flow, &again.bytes, 0);
+    let mut frame = Vec::new();
+    reduction.with_compressor(|compressor| plain.seal(Codec::Zstd(1), compressor, &mut frame));
+    let message = Message::Again {
+        flow: again.flow,
+        record: again.record,
+        is_last: again.is_last,
+        frame: frame.into(),
+    };
+    message.put(out);
     reduction.store.counts.add_sent(out.len());
 }

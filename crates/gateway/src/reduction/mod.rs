@@ -29,6 +29,7 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 mod tunnels;
+mod words;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};

@@ -55,7 +55,7 @@ pub(super) enum Record {
 }
 
 /// Input of a frame that refers to nothing.
-const LITERAL_BYTES_MAX: usize = FRAME_PLAIN_BYTES_MAX / 4;
+pub(super) const LITERAL_BYTES_MAX: usize = FRAME_PLAIN_BYTES_MAX / 4;
 
 /// A record before its frame is compressed.
 #[derive(Debug)]

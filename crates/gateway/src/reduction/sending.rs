@@ -15,27 +15,13 @@ use super::halves::EncoderHalf;
 use super::message::{Message, Why};
 use super::record::{Draft, mark_of};
 use super::shelf::Offer;
+use super::words::{Again, Words};
 
 /// A flow that the peer has read nothing of for so long is set aside: nobody waits for its records or refers to them.
 const STUCK_NS: u64 = 5_000_000_000;
 
-/// Answers that wait for a peer that asks and does not read; more are a broken peer.
-const WORDS_MAX: usize = 16_384;
-
 /// Echoes that are left out after one of which the peer did not have everything: each costs a round trip.
 const ECHOES_LEFT_OUT: u32 = 64;
-
-/// Something for the peer.
-#[derive(Debug)]
-pub(super) enum Word {
-    Message(Message),
-    /// A record once more.
-    Again {
-        flow: u64,
-        record: u64,
-        bytes: Bytes,
-    },
-}
 
 #[derive(Debug)]
 struct Kept {
@@ -69,7 +55,7 @@ pub(super) struct Sending {
     kept_bytes: u64,
     /// and of those that are set aside.
     aside_bytes: u64,
-    words: VecDeque<Word>,
+    words: Words,
     /// Records the peer could not read.
     pub(super) missed: u64,
     /// What the peer has on disk.
@@ -104,7 +90,7 @@ impl Sending {
             flows: BTreeMap::new(),
             kept_bytes: 0,
             aside_bytes: 0,
-            words: VecDeque::new(),
+            words: Words::default(),
             missed: 0,
             offer: Offer::default(),
             have: None,
@@ -245,6 +231,7 @@ impl Sending {
     /// No other flow need wait for this one's records. They can still be said again.
     fn skip(&mut self, half: &mut EncoderHalf, flow: u64) {
         let kept = self.flows.get_mut(&flow).into_iter();
+        let mut are_few = true;
         for kept in kept.flat_map(|unread| &mut unread.kept) {
             if kept.is_skipped || kept.epoch != half.epoch {
                 continue;
@@ -254,11 +241,10 @@ impl Sending {
             if let Some(encoder) = half.of(self.tunnel) {
                 encoder.forget(kept.position, bytes);
             }
-            self.words.push_back(Word::Message(Message::Skip {
-                epoch: kept.epoch,
-                position: kept.position,
-                bytes,
-            }));
+            are_few &= self.words.skip(kept.epoch, kept.position, bytes);
+        }
+        if !are_few {
+            self.restart(half);
         }
     }
 
@@ -353,7 +339,7 @@ impl Sending {
         if let Some(have) = self.have.take() {
             let offer = std::mem::take(&mut self.offer);
             let answer = half.attach(self.tunnel, have.log, have.held, have.memory_bytes, offer);
-            self.words.extend(answer.into_iter().map(Word::Message));
+            self.words.extend(answer);
         }
     }
 
@@ -423,17 +409,12 @@ impl Sending {
         }
         if why == Why::Epoch && is_current {
             // It came before the peer knew of this log, so it is no part of what is held there.
-            self.words.push_back(Word::Message(Message::Skip {
-                epoch: half.epoch,
-                position,
-                bytes: bytes.len() as u64,
-            }));
+            let are_few = self.words.skip(half.epoch, position, bytes.len() as u64);
+            if !are_few {
+                self.restart(half);
+            }
         }
-        self.words.push_back(Word::Again {
-            flow,
-            record,
-            bytes,
-        });
+        self.words.again(flow, record, bytes);
         // What the peer holds of this log is not what it was: who knows what else is not.
         if why == Why::Differs && is_current {
             self.begin_anew(half, EncoderHalf::mend);
@@ -450,18 +431,30 @@ impl Sending {
         half: &mut EncoderHalf,
         begin: impl FnOnce(&mut EncoderHalf) -> Vec<Message>,
     ) {
+        // Where a newer tunnel has the log, its peer was told to count from there.
+        self.words.forget_skips();
         if half.of(self.tunnel).is_some() {
-            self.words
-                .extend(begin(half).into_iter().map(Word::Message));
+            self.words.extend(begin(half));
         }
     }
 
     /// Whether the peer makes us answer more than it reads.
     pub(super) fn is_flooded(&self) -> bool {
-        self.words.len() > WORDS_MAX
+        self.words.is_flooded()
     }
 
-    pub(super) fn poll_word(&mut self) -> Option<Word> {
-        self.words.pop_front()
+    /// What must not wait.
+    pub(super) fn poll_message(&mut self) -> Option<Message> {
+        self.words.poll_message()
+    }
+
+    /// Whether something is to be said again.
+    pub(super) fn has_again(&self) -> bool {
+        self.words.has_again()
+    }
+
+    /// What is to be said again next, at most so many bytes of it.
+    pub(super) fn poll_again(&mut self, bytes_max: usize) -> Option<Again> {
+        self.words.poll_again(bytes_max)
     }
 }

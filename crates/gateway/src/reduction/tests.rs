@@ -10,14 +10,15 @@ mod tunnels;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use farhaul_reduce::{Codec, Compressor, Encoder, Settings};
+use farhaul_reduce::{Codec, Compressor, Encoder, Plain, Settings};
 use proptest::prelude::*;
 
 use super::halves::{DecoderHalf, EncoderHalf};
 use super::message::{Message, Why};
 use super::receiving::{Read, Receiving};
 use super::record::{CopyPlace, Draft, Record, Records, copied, literals, mark_of};
-use super::sending::{Sending, Word};
+use super::sending::Sending;
+use super::words::Again;
 
 const MEMORY_BYTES: u64 = 16 << 20;
 
@@ -56,9 +57,13 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::of_memory(MEMORY_BYTES)
+    }
+
+    fn of_memory(memory_bytes: u64) -> Self {
         let mut world = Self {
-            encoder: EncoderHalf::new(MEMORY_BYTES),
-            decoder: DecoderHalf::new(MEMORY_BYTES),
+            encoder: EncoderHalf::new(memory_bytes),
+            decoder: DecoderHalf::new(memory_bytes),
             sending: Sending::new(0),
             receiving: Receiving::default(),
             flows: BTreeMap::new(),
@@ -163,15 +168,11 @@ impl World {
 
     /// Both ends say what they have to say.
     fn speak(&mut self) {
-        while let Some(word) = self.sending.poll_word() {
-            match word {
-                Word::Message(message) => self.there.push_back(message),
-                Word::Again {
-                    flow,
-                    record,
-                    bytes,
-                } => self.say_again(flow, record, &bytes),
-            }
+        while let Some(message) = self.sending.poll_message() {
+            self.there.push_back(message);
+        }
+        while let Some(again) = self.sending.poll_again(50_000) {
+            self.say_again(&again);
         }
         while let Some(message) = self.receiving.poll_message() {
             self.back.push_back(message);
@@ -179,23 +180,17 @@ impl World {
         self.back.extend(self.receiving.take_news(&self.decoder));
     }
 
-    fn say_again(&mut self, flow: u64, record: u64, bytes: &[u8]) {
-        let drafts = literals(flow, bytes);
-        let last = drafts.len() - 1;
-        for (nth, draft) in drafts.into_iter().enumerate() {
-            let Draft::Frame(plain, _) = draft else {
-                unreachable!("no bare drafts here");
-            };
-            let mut frame = Vec::new();
-            plain.seal(Codec::Null, &mut self.compressor, &mut frame);
-            self.again_bytes += frame.len();
-            self.there.push_back(Message::Again {
-                flow,
-                record,
-                is_last: nth == last,
-                frame: frame.into(),
-            });
-        }
+    fn say_again(&mut self, again: &Again) {
+        let plain = Plain::literal(again.flow, &again.bytes, 0);
+        let mut frame = Vec::new();
+        plain.seal(Codec::Null, &mut self.compressor, &mut frame);
+        self.again_bytes += frame.len();
+        self.there.push_back(Message::Again {
+            flow: again.flow,
+            record: again.record,
+            is_last: again.is_last,
+            frame: frame.into(),
+        });
     }
 
     /// So many messages of each direction are heard.
@@ -251,7 +246,11 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 fn ready() -> World {
-    let mut world = World::new();
+    ready_with(MEMORY_BYTES)
+}
+
+fn ready_with(memory_bytes: u64) -> World {
+    let mut world = World::of_memory(memory_bytes);
     world.settle();
     world
 }
@@ -460,7 +459,7 @@ fn invariant_5_what_is_kept_for_the_peer_is_bounded() {
 /// Invariant 5: a peer that asks for ever and does not read is seen.
 #[test]
 fn invariant_5_answers_that_wait_are_bounded() {
-    let mut world = ready();
+    let mut world = ready_with(4 * MEMORY_BYTES);
     for number in 0..20_000 {
         world.write(1, &noise(number, 100));
     }
@@ -475,6 +474,21 @@ fn invariant_5_answers_that_wait_are_bounded() {
         world.sending.handle(&mut world.encoder, &missing);
     }
     assert!(world.sending.is_flooded());
+}
+
+/// Nobody asked, and the peer is not to blame. Two hundred connections take turns and are reset at once, or one that wrote much.
+#[test]
+fn invariant_5_records_that_are_given_up_are_no_flood() {
+    for flows in [1, 200] {
+        let mut world = ready_with(4 * MEMORY_BYTES);
+        for number in 0..20_000 {
+            world.write(number % flows, &noise(number, 20));
+        }
+        (0..flows).for_each(|id| world.cut(id));
+        assert!(!world.sending.is_flooded());
+        let words = std::iter::from_fn(|| world.sending.poll_message());
+        assert_eq!(words.count(), 1, "{flows} flows");
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -84,7 +84,7 @@ fn when_the_newest_tunnel_ends_the_one_before_has_the_log_again() {
         let number = world.tunnels + 1;
         let mut newer = Sending::new(number);
         newer.handle(&mut world.encoder, &world.decoder.state());
-        while let Some(Word::Message(message)) = newer.poll_word() {
+        while let Some(message) = newer.poll_message() {
             world
                 .receiving
                 .handle(&mut world.decoder, &message)
