@@ -15,7 +15,7 @@
 use std::io;
 use std::net::Shutdown;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes};
 use farhaul_tunnel::ResetCode;
 use socket2::SockRef;
 use tokio::io::Interest;
@@ -157,13 +157,23 @@ pub(crate) async fn write(app: &TcpStream, mut bytes: Bytes) -> Result<(), Failu
 pub(crate) async fn read(app: &TcpStream, bytes_max: usize) -> io::Result<Bytes> {
     loop {
         app.readable().await?;
-        let mut buffer = BytesMut::with_capacity(bytes_max);
+        let mut buffer = Vec::with_capacity(bytes_max);
         match app.try_read_buf(&mut (&mut buffer).limit(bytes_max)) {
-            // A small read must not keep a large buffer alive while it waits.
-            Ok(len) if len < bytes_max / 2 => return Ok(Bytes::copy_from_slice(&buffer)),
-            Ok(_) => return Ok(buffer.freeze()),
+            Ok(_) => return Ok(fitted(buffer)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The bytes in no more memory than they need: what waits for a reader, or may be asked for again, is counted by its length.
+pub(crate) fn fitted(mut buffer: Vec<u8>) -> Bytes {
+    // A small part is copied; the rest of a large part is given back where it lies.
+    match buffer.len() < buffer.capacity() / 2 {
+        true => Bytes::copy_from_slice(&buffer),
+        false => {
+            buffer.shrink_to_fit();
+            buffer.into()
         }
     }
 }
@@ -208,5 +218,23 @@ fn conclude(failure: Failure, facing: Facing, flow: &FlowHandle) -> FlowEnd {
         Failure::Flow(ResetCode::PeerRestarted) => FlowEnd::PeerRestarted,
         Failure::Flow(ResetCode::Overload) => FlowEnd::Overload,
         Failure::Flow(_) => FlowEnd::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_takes_no_more_memory_than_it_is_long() {
+        for len in [0, 1, 100, 4096, 5000, 8191, 8192] {
+            let mut buffer = Vec::with_capacity(8192);
+            buffer.resize(len, 7);
+            let bytes = fitted(buffer);
+            assert_eq!(bytes.len(), len);
+            // Nobody else has it, so it is the buffer itself.
+            let taken = Vec::from(bytes);
+            assert!(taken.capacity() <= len, "{len}: {}", taken.capacity());
+        }
     }
 }

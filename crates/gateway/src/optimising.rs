@@ -16,7 +16,7 @@ use std::pin::pin;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use farhaul_optimise::{Event as HalfEvent, Half, Output, Settings};
 use farhaul_tunnel::ResetCode;
 use socket2::SockRef;
@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 
 use crate::event::{Event, Reason};
 use crate::events::Events;
-use crate::flow::{Facing, Failure, application, read, write};
+use crate::flow::{Facing, Failure, application, fitted, read, write};
 use crate::flow_table::FlowRecord;
 use crate::lock::lock;
 use crate::reduction::{Inbound, Outbound};
@@ -404,14 +404,14 @@ impl<'a> Optimising<'a> {
         if !fits(first.len(), shared.peer.front()) {
             return Some(first);
         }
-        let mut joined = BytesMut::from(&*first);
+        let mut joined = first.to_vec();
         while fits(joined.len(), shared.peer.front()) {
             if let Some(next) = shared.peer.pop_front() {
                 shared.peer_bytes -= next.len();
                 joined.extend_from_slice(&next);
             }
         }
-        Some(joined.freeze())
+        Some(fitted(joined))
     }
 
     fn take_for_local(&self) -> Option<Bytes> {

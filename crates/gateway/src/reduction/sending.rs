@@ -20,6 +20,10 @@ use super::words::{Again, Words};
 /// A flow that the peer has read nothing of for so long is set aside: nobody waits for its records or refers to them.
 const STUCK_NS: u64 = 5_000_000_000;
 
+/// What keeping a record takes besides its bytes: what is noted of it here and in the encoder, and the buffers around both. So
+/// records of a few bytes do not take many times the memory that they count for.
+pub(super) const RECORD_COST_BYTES: u64 = 256;
+
 /// Echoes that are left out after one of which the peer did not have everything: each costs a round trip.
 const ECHOES_LEFT_OUT: u32 = 64;
 
@@ -34,10 +38,18 @@ struct Kept {
     is_skipped: bool,
 }
 
+impl Kept {
+    /// What it takes of the memory.
+    fn cost_bytes(&self) -> u64 {
+        self.bytes.len() as u64 + RECORD_COST_BYTES
+    }
+}
+
 /// One flow's records that the peer has not read.
 #[derive(Debug, Default)]
 struct Unread {
     kept: VecDeque<Kept>,
+    /// What they cost.
     kept_bytes: u64,
     is_over: bool,
     /// The peer does not read it any more.
@@ -165,17 +177,18 @@ impl Sending {
 
     fn keep(&mut self, (flow, record): (u64, u64), epoch: u32, plain: &Plain, bytes: Bytes) {
         let position = plain.place.map_or(0, |place| place.position);
-        let unread = self.flows.entry(flow).or_default();
-        unread.kept_bytes += bytes.len() as u64;
-        let (is_aside, added) = (unread.is_aside, bytes.len() as u64);
-        unread.kept.push_back(Kept {
+        let kept = Kept {
             record,
             epoch,
             position,
             bytes,
             is_asked: false,
             is_skipped: false,
-        });
+        };
+        let unread = self.flows.entry(flow).or_default();
+        let (is_aside, added) = (unread.is_aside, kept.cost_bytes());
+        unread.kept_bytes += added;
+        unread.kept.push_back(kept);
         *self.pool(is_aside) += added;
     }
 
@@ -359,7 +372,7 @@ impl Sending {
         };
         let read = unread.kept.partition_point(|kept| kept.record < records);
         let read: Vec<Kept> = unread.kept.drain(..read).collect();
-        let bytes: u64 = read.iter().map(|kept| kept.bytes.len() as u64).sum();
+        let bytes: u64 = read.iter().map(Kept::cost_bytes).sum();
         unread.kept_bytes -= bytes;
         let is_aside = unread.is_aside;
         let is_over = unread.is_over && unread.kept.is_empty();

@@ -17,7 +17,7 @@ use super::halves::{DecoderHalf, EncoderHalf};
 use super::message::{Message, Why};
 use super::receiving::{Read, Receiving};
 use super::record::{CopyPlace, Draft, Record, Records, copied, literals, mark_of};
-use super::sending::Sending;
+use super::sending::{RECORD_COST_BYTES, Sending};
 use super::words::Again;
 
 const MEMORY_BYTES: u64 = 16 << 20;
@@ -454,6 +454,27 @@ fn invariant_5_what_is_kept_for_the_peer_is_bounded() {
     }
     assert!(kept_bytes <= MEMORY_BYTES / 4 + 100_000, "{kept_bytes}");
     assert!(kept_bytes >= MEMORY_BYTES / 8, "{kept_bytes}");
+}
+
+/// Invariant 5: a record costs more than its bytes, also where it is short and nobody reads it.
+#[test]
+fn invariant_5_short_records_take_no_more_memory_than_long_ones() {
+    let mut world = ready();
+    let mut kept = 0;
+    for number in 0..60_000 {
+        let (flow, batch) = (number % 300, Bytes::from(noise(number, 64)));
+        if world.sending.must_wait(&world.encoder, flow) {
+            continue;
+        }
+        let drafts = world
+            .sending
+            .encode(&mut world.encoder, flow, number / 300, &batch);
+        kept += drafts.map_or(0, |drafts| drafts.len() as u64);
+    }
+    let room = MEMORY_BYTES / 4 / (64 + RECORD_COST_BYTES);
+    assert!((room / 2..=room + 1).contains(&kept), "{kept} of {room}");
+    (0..300).for_each(|flow| world.cut(flow));
+    assert!(world.sending.is_all_read());
 }
 
 /// Invariant 5: a peer that asks for ever and does not read is seen.
