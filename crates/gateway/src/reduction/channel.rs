@@ -10,7 +10,9 @@ use farhaul_tunnel::ResetCode;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::Reduction;
+use super::effort::{LONG_BYTES_MIN, apart};
 use super::message::{Message, Messages};
+use super::pace::Pace;
 use super::record::LITERAL_BYTES_MAX;
 use super::tunnels::Talking;
 use super::words::Again;
@@ -106,7 +108,7 @@ async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> 
     let started = Instant::now();
     let mut review = tokio::time::interval(REVIEW_EVERY);
     review.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut news_at = started;
+    let (mut news_at, mut again_at) = (started, started);
     let mut heir_of = None;
     loop {
         let newer = lock(&reduction.store.tunnels).heir_of(reduction.tunnel);
@@ -117,10 +119,12 @@ async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> 
             write(flow, &mut out).await?;
         }
         let has_news = has_news(reduction);
+        let has_again = lock(&reduction.sending).has_again();
         tokio::select! {
             () = reduction.talk.notified() => {}
             () = reduction.store.news.notified() => {}
             () = tokio::time::sleep_until(news_at), if has_news => {}
+            () = tokio::time::sleep_until(again_at), if has_again => {}
             _ = review.tick() => {
                 let now_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 let is_heard = flow.session().silence() < HEARD_WITHIN;
@@ -129,7 +133,10 @@ async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> 
         }
         say(reduction, &mut out);
         write(flow, &mut out).await?;
-        say_again(reduction, flow).await?;
+        if Instant::now() >= again_at {
+            let wait = say_again(reduction, flow).await?;
+            again_at = Instant::now() + wait;
+        }
         let is_due = Instant::now() >= news_at;
         if is_due {
             news_at = Instant::now() + NEWS_EVERY;
@@ -182,17 +189,22 @@ fn say(reduction: &Reduction, out: &mut BytesMut) {
     }
 }
 
-/// What was asked for.
-async fn say_again(reduction: &Reduction, flow: &FlowHandle) -> Result<(), ResetCode> {
-    loop {
-        let again = lock(&reduction.sending).poll_again(LITERAL_BYTES_MAX);
-        let Some(again) = again else {
-            return Ok(());
-        };
-        let mut out = BytesMut::new();
-        put_again(reduction, &again, &mut out);
-        write(flow, &mut out).await?;
+/// Some of what was asked for; how long the rest is to wait.
+async fn say_again(reduction: &Reduction, flow: &FlowHandle) -> Result<Duration, ResetCode> {
+    let pace = Pace::at(flow.session().rate_bytes_s());
+    let part_bytes = pace.part_bytes(LITERAL_BYTES_MAX);
+    let again = lock(&reduction.sending).poll_again(part_bytes);
+    let Some(again) = again else {
+        return Ok(Duration::ZERO);
+    };
+    let mut out = BytesMut::new();
+    match again.bytes.len() >= LONG_BYTES_MIN {
+        true => apart(|| put_again(reduction, &again, &mut out)).await,
+        false => put_again(reduction, &again, &mut out),
     }
+    let wait = pace.wait(out.len());
+    write(flow, &mut out).await?;
+    Ok(wait)
 }
 
 /// Of a record, or a part of one.

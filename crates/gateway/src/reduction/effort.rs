@@ -12,6 +12,9 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 use tokio::task::block_in_place;
 
+/// Compressing so much takes long enough to hold others up.
+pub(super) const LONG_BYTES_MIN: usize = 16 << 10;
+
 static PROCESSORS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(available_parallelism().map_or(1, usize::from)));
 

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, timeout_at};
 
 use super::Reduction;
-use super::effort::apart;
+use super::effort::{LONG_BYTES_MIN, apart};
 use super::receiving::Read;
 use super::record::{
     BARE_BYTES_MAX, CopyPlace, Draft, Record, Records, copied, echoed, framed, literals,
@@ -39,8 +39,6 @@ const AWAY_MAX: Duration = Duration::from_secs(2);
 const EARLY_MAX: Duration = Duration::from_secs(30);
 /// A record refers to fewer segments on disk, or it is asked for again.
 const RECALLS_MAX: u32 = 32;
-/// Compressing so much takes long enough to hold others up.
-const LONG_BYTES_MIN: usize = 16 << 10;
 /// A record with less that is new need not name what the peer has sent.
 const ECHO_BYTES_MIN: usize = 1024;
 /// And of what is new in one, what that may take: it is not compressed.

@@ -20,6 +20,7 @@ mod halves;
 mod held;
 mod keeper;
 mod message;
+mod pace;
 mod pages;
 mod recalls;
 mod receiving;

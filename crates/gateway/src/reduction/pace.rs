@@ -1,0 +1,70 @@
+//! How fast what was asked for is said again.
+//!
+//! The talk goes before everything else in the tunnel, for others wait for what it says. A record of half a megabyte in it would take
+//! a T1 for 2.7 s, and a thousand of them for as long as they last. So what is said again comes in parts that keep the link for some
+//! milliseconds, with as long a pause behind each: that is what anything else waits, and half of the link is left for it.
+
+use std::time::Duration;
+
+/// A part keeps the link for so long, milliseconds.
+const PART_MS: u64 = 20;
+/// But it is no shorter than this, bytes: a packet.
+const PART_BYTES_MIN: u64 = 1024;
+/// While the link's rate is not known, bytes per second.
+const RATE_BYTES_S_ASSUMED: u64 = 1_000_000;
+
+/// By the link's rate, bytes per second.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace(u64);
+
+impl Pace {
+    /// At a rate that is 0 while not known.
+    pub(super) fn at(rate_bytes_s: u64) -> Self {
+        match rate_bytes_s {
+            0 => Self(RATE_BYTES_S_ASSUMED),
+            known => Self(known),
+        }
+    }
+
+    /// How much is said at once.
+    pub(super) fn part_bytes(self, bytes_max: usize) -> usize {
+        let bytes = (self.0.saturating_mul(PART_MS) / 1000).max(PART_BYTES_MIN);
+        usize::try_from(bytes).map_or(bytes_max, |bytes| bytes.min(bytes_max))
+    }
+
+    /// When so many bytes have been said, the next are said so much later.
+    pub(super) fn wait(self, said_bytes: usize) -> Duration {
+        Duration::from_secs_f64(2.0 * said_bytes as f64 / self.0 as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What of a long record waits in front of a frame that comes at any moment, and what the link carries of it in the long run.
+    #[test]
+    fn what_is_said_again_leaves_half_of_the_link_and_holds_nobody_up() {
+        for (rate_bytes_s, most_ms) in [(8_000, 130.0), (193_000, 21.0), (6_480_000, 21.0)] {
+            let pace = Pace::at(rate_bytes_s);
+            let (mut now_s, mut free_s, mut rest) = (0.0, 0.0f64, 512 << 10);
+            while rest > 0 {
+                let part = pace.part_bytes(128 << 10).min(rest);
+                rest -= part;
+                free_s = free_s.max(now_s) + part as f64 / rate_bytes_s as f64;
+                let waits_ms = (free_s - now_s) * 1000.0;
+                assert!(waits_ms <= most_ms, "{waits_ms} ms at {rate_bytes_s} B/s");
+                now_s += pace.wait(part).as_secs_f64();
+            }
+            let share = (512 << 10) as f64 / now_s / rate_bytes_s as f64;
+            assert!((0.49..0.51).contains(&share), "{share}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_no_longer_than_a_message_and_a_rate_that_is_not_known_is_a_slow_one() {
+        assert_eq!(Pace::at(u64::MAX).part_bytes(128 << 10), 128 << 10);
+        assert_eq!(Pace::at(0).part_bytes(128 << 10), 20_000);
+        assert_eq!(Pace::at(0).wait(20_000), Duration::from_millis(40));
+    }
+}
