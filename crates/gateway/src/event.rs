@@ -33,6 +33,8 @@ pub enum FlowEnd {
     Refused,
     /// One of the gateways had no room for what nobody read.
     Overload,
+    /// A gateway could not read something, and the other one did not say it once more.
+    NotRepeated,
     /// Internal or protocol error.
     Failed,
 }
@@ -49,6 +51,7 @@ impl FlowEnd {
             FlowEnd::ResetByOperator => "reset-by-operator",
             FlowEnd::Refused => "refused",
             FlowEnd::Overload => "overload",
+            FlowEnd::NotRepeated => "not-repeated",
             FlowEnd::Failed => "failed",
         }
     }
@@ -442,6 +445,7 @@ mod tests {
             FlowEnd::ResetByOperator,
             FlowEnd::Refused,
             FlowEnd::Overload,
+            FlowEnd::NotRepeated,
             FlowEnd::Failed,
         ] {
             assert_eq!(

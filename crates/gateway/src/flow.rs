@@ -90,7 +90,7 @@ pub async fn carry(
         Err(failure) => {
             let is_ours = matches!(
                 failure,
-                Failure::Flow(ResetCode::Admin | ResetCode::Protocol)
+                Failure::Flow(ResetCode::Admin | ResetCode::Protocol | ResetCode::IdleTimeout)
             );
             let end = conclude(failure, facing, flow);
             if let Some(optimising) = optimising.filter(|_| is_ours) {
@@ -217,6 +217,10 @@ fn conclude(failure: Failure, facing: Facing, flow: &FlowHandle) -> FlowEnd {
         Failure::Flow(ResetCode::TunnelLost) => FlowEnd::PeerLost,
         Failure::Flow(ResetCode::PeerRestarted) => FlowEnd::PeerRestarted,
         Failure::Flow(ResetCode::Overload) => FlowEnd::Overload,
+        Failure::Flow(ResetCode::IdleTimeout) => {
+            flow.reset(ResetCode::IdleTimeout);
+            FlowEnd::NotRepeated
+        }
         Failure::Flow(_) => FlowEnd::Failed,
     }
 }

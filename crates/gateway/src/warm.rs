@@ -400,6 +400,7 @@ fn end_of(code: ResetCode) -> FlowEnd {
         ResetCode::TunnelLost => FlowEnd::PeerLost,
         ResetCode::PeerRestarted => FlowEnd::PeerRestarted,
         ResetCode::Overload => FlowEnd::Overload,
+        ResetCode::IdleTimeout => FlowEnd::NotRepeated,
         _ => FlowEnd::Failed,
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Broken;
 #[derive(Debug)]
 struct Awaited {
     record: u64,
+    /// So many were asked for when this one was.
+    nth: u64,
     length: usize,
     bytes: Vec<u8>,
     is_whole: bool,
@@ -50,6 +52,10 @@ pub(super) struct Receiving {
     messages: VecDeque<Message>,
     /// Records that could not be read.
     pub(super) missed: u64,
+    /// Answers, and parts of them, that have come,
+    answers: u64,
+    /// and the last record that one of them completed: [`Awaited::nth`].
+    answered: u64,
     /// Epoch and number of the seeds that the peer was told are ready.
     told_ready: (u32, usize),
     /// How often something was made durable when the peer was told of it.
@@ -173,6 +179,7 @@ impl Receiving {
         });
         let awaited = Awaited {
             record: number,
+            nth: self.missed,
             length,
             bytes: Vec::new(),
             is_whole: false,
@@ -197,6 +204,12 @@ impl Receiving {
         let awaited = self.awaited.remove(&flow)?;
         self.done.insert(flow, number + 1);
         Some(awaited.bytes.into())
+    }
+
+    /// Changes as long as what this flow waits for may still come: the peer answers in the order in which it is asked.
+    pub(super) fn progress(&self, flow: u64) -> Option<u64> {
+        let awaited = self.awaited.get(&flow)?;
+        (self.answered < awaited.nth).then_some(self.answers)
     }
 
     /// Nobody reads this flow any more; `is_over` if it was read to its end.
@@ -274,6 +287,10 @@ impl Receiving {
         };
         awaited.bytes.extend_from_slice(&literal(half, frame)?);
         awaited.is_whole |= is_last;
+        self.answers += 1;
+        if is_last {
+            self.answered = self.answered.max(awaited.nth);
+        }
         let is_right = match awaited.is_whole {
             true => awaited.bytes.len() == awaited.length,
             false => awaited.bytes.len() <= FRAME_INPUT_BYTES_MAX,
