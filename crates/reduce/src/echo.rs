@@ -43,6 +43,8 @@ pub(crate) struct Echoes {
     samples: Vec<u32>,
     /// Fingerprints, and their positions, that are to be remembered.
     learned: Vec<(u64, u64)>,
+    /// Nothing was learned yet.
+    is_empty: bool,
 }
 
 impl Echoes {
@@ -53,6 +55,7 @@ impl Echoes {
             sampler: Sampler::new(),
             samples: Vec::new(),
             learned: Vec::new(),
+            is_empty: true,
         }
     }
 
@@ -95,6 +98,7 @@ impl Echoes {
 
     /// Remembers what was learned. All of a frame at once, or the processor would wait for memory each time.
     pub(crate) fn settle(&mut self) {
+        self.is_empty &= self.learned.is_empty();
         for (fingerprint, position) in self.learned.drain(..) {
             self.index.insert(fingerprint, position);
         }
@@ -102,6 +106,9 @@ impl Echoes {
 
     /// What of the input is in the log, in its order.
     pub(crate) fn find(&self, log: &Log, input: &[u8]) -> Vec<Echo> {
+        if self.is_empty {
+            return Vec::new();
+        }
         let mut samples = Vec::new();
         let sparse = self.sampler.at(Sampling::Sparse);
         sparse.samples(input, input.len(), &mut samples);

@@ -339,18 +339,22 @@ impl Writer {
         echo.unwrap_or_else(|| framed(mark, |out| self.compress(flow, plain, out)))
     }
 
-    /// The record of a frame whose bytes the peer has sent itself.
+    /// The record of a frame whose bytes the peer has sent itself. To look for them takes as long as to look for what was sent,
+    /// and keeps who reads waiting, so it is done only where it may be of use.
     fn echo(&self, mark: Option<u8>, plain: &Plain, input: &[u8]) -> Option<Bytes> {
+        let mark = mark.filter(|_| self.has_echoes)?;
         let new_bytes = plain.payload.len().saturating_sub(plain.token_bytes);
-        if !self.has_echoes || new_bytes < ECHO_BYTES_MIN {
+        if new_bytes < ECHO_BYTES_MIN {
             return None;
         }
         let most_bytes = (new_bytes / ECHO_SHARE).checked_sub(plain.token_bytes)?;
+        if !lock(&self.reduction.sending).may_echo() {
+            return None;
+        }
         let parts = lock(&self.reduction.store.decoder).echoed(input, most_bytes)?;
-        let may = lock(&self.reduction.sending).may_echo();
         let mut frame = Vec::new();
         plain.seal_bare(&mut frame);
-        Some(echoed(mark.filter(|_| may)?, &parts, &frame))
+        Some(echoed(mark, &parts, &frame))
     }
 
     /// Appends the frame, compressed as it is worth.
@@ -613,7 +617,7 @@ mod tests {
     /// The peer goes on to talk, but says nothing of what it was asked for.
     #[tokio::test(start_paused = true)]
     async fn invariant_4_a_record_that_is_not_said_again_is_not_waited_for_without_end() {
-        let reduction = Reduction::new(Store::new(0));
+        let reduction = Reduction::new(Store::new(0), true);
         let reader = asking(&reduction, 1);
         let started = Instant::now();
         let talk = async {
@@ -633,7 +637,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_record_is_waited_for_while_the_link_is_down_or_something_comes() {
-        let reduction = Reduction::new(Store::new(0));
+        let reduction = Reduction::new(Store::new(0), true);
         let first = asking(&reduction, 1);
         let reader = asking(&reduction, 2);
         let started = Instant::now();
@@ -653,7 +657,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_record_is_not_waited_for_when_later_ones_have_come() {
-        let reduction = Reduction::new(Store::new(0));
+        let reduction = Reduction::new(Store::new(0), true);
         let reader = asking(&reduction, 1);
         let others = async {
             for flow in 2.. {
@@ -668,5 +672,37 @@ mod tests {
             () = seconds(600) => panic!("it waits without end"),
         };
         assert_eq!(again, Err(ResetCode::IdleTimeout));
+    }
+
+    /// The log of what the peer sends is busy, and nothing in it would be of use.
+    #[test]
+    fn what_cannot_be_named_is_not_looked_for() {
+        let reduction = Reduction::new(Store::new(16 << 20), true);
+        let writer = |has_echoes| Writer {
+            reduction: reduction.clone(),
+            flow: 1,
+            records: 0,
+            eliminated: true,
+            has_echoes,
+            levels: Levels::new(None),
+            share: 1.0,
+            is_settled: false,
+        };
+        let busy = lock(&reduction.store.decoder);
+        let (say, said) = std::sync::mpsc::channel();
+        for (mark, has_echoes, left_out) in
+            [(None, true, 0), (Some(1), false, 0), (Some(1), true, 9)]
+        {
+            lock(&reduction.sending).left_out = left_out;
+            let (writer, say) = (writer(has_echoes), say.clone());
+            std::thread::spawn(move || {
+                let plain = Plain::literal(1, &[7; 9000], 0);
+                say.send(writer.echo(mark, &plain, &[7; 9000]).is_none())
+            });
+            let is_none = said.recv_timeout(Duration::from_secs(20));
+            assert_eq!(is_none, Ok(true), "{mark:?} {has_echoes} {left_out}");
+        }
+        assert_eq!(lock(&reduction.sending).left_out, 8);
+        drop(busy);
     }
 }

@@ -21,9 +21,6 @@ pub(super) const MEMORY_BYTES_MIN: u64 = 4 << 20;
 /// Of the memory for one direction, what is the log's in percent; the rest is for index and extents.
 const LOG_PERCENT: u64 = 80;
 
-/// Of a log, one in so many bytes is for the index of what may be sent back.
-const ECHO_SHARE: usize = 64;
-
 /// A number nobody can foresee. Without randomness the gateway has no keys either, so it does not get here.
 pub(super) fn random() -> u64 {
     let mut bytes = [0; 8];
@@ -55,7 +52,6 @@ fn settings(memory_bytes: u64, disk_bytes: u64, key: u64) -> Settings {
         seed: random(),
         hash_key: key,
         advise: ask_for_large,
-        echo_bytes: log_bytes / ECHO_SHARE,
         ..Settings::of_memory_and_disk(log_bytes, disk_bytes)
     }
 }

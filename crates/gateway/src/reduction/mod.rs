@@ -406,9 +406,10 @@ pub struct Reduction {
 }
 
 impl Reduction {
-    /// For a tunnel whose peer offered it. The newest tunnel has the log.
-    pub(crate) fn new(store: Arc<Store>) -> Arc<Self> {
+    /// For a tunnel whose peer offered it, and perhaps to know what it has sent itself. The newest tunnel has the log.
+    pub(crate) fn new(store: Arc<Store>, has_echoes: bool) -> Arc<Self> {
         let tunnel = lock(&store.tunnels).number();
+        lock(&store.decoder).has_echoes = has_echoes;
         Arc::new(Self {
             store,
             tunnel,

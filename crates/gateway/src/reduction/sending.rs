@@ -76,7 +76,7 @@ pub(super) struct Sending {
     have: Option<Have>,
     restarts: Restarts,
     /// So many records more do not name what the peer has sent.
-    left_out: u32,
+    pub(super) left_out: u32,
 }
 
 /// What the peer holds of a log.

@@ -27,8 +27,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use farhaul_tunnel::{
-    Class, Correction, Event, FlowId, Hello, Limits, Mux, Negotiated, OpenError, OpenRequest,
-    PathMemory, PathSettings, PathView, Payload, Refusal, Side, Target,
+    Class, Correction, Event, FEATURE_ECHOES, FlowId, Hello, Limits, Mux, Negotiated, OpenError,
+    OpenRequest, PathMemory, PathSettings, PathView, Payload, Refusal, Side, Target,
 };
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
@@ -207,9 +207,10 @@ impl Session {
 
     /// Begins to speak of records. For a peer that offered to do the same, before flows are opened or served.
     pub fn reduce(self: &Arc<Self>, store: &Arc<Store>, side: Side) {
+        let has_echoes = self.features() & FEATURE_ECHOES != 0;
         let reduction = self
             .reduction
-            .get_or_init(|| Reduction::new(store.clone()))
+            .get_or_init(|| Reduction::new(store.clone(), has_echoes))
             .clone();
         // The acceptor is given the channel by the dialer.
         if side == Side::Dialer

@@ -12,6 +12,9 @@ use crate::reduction::record::mark_of;
 use crate::reduction::shelf::{Half, NUMBER_MAX, Seed, Seeds, SharedCatalog, Shelf};
 use crate::store::Key;
 
+/// Of a log, one in so many bytes is for the index of what may be sent back.
+const ECHO_SHARE: usize = 64;
+
 /// Whether an epoch came before another; 0 is none.
 fn is_before(epoch: u32, other: u32) -> bool {
     other != 0 && epoch.wrapping_sub(other) > u32::MAX / 2
@@ -31,6 +34,9 @@ pub(in crate::reduction) struct DecoderHalf {
     epoch: u32,
     decoder: Option<Decoder>,
     pub(in crate::reduction) held: Held,
+    /// The peer knows what it has sent itself: of what it sends so much is remembered that it can be named. It holds for logs that
+    /// begin from now on; a peer of another version begins one.
+    pub(in crate::reduction) has_echoes: bool,
     /// For frames that refer to nothing.
     literals: Decoder,
     catalog: Option<SharedCatalog>,
@@ -48,6 +54,7 @@ impl DecoderHalf {
             epoch: 0,
             decoder: None,
             held: Held::default(),
+            has_echoes: false,
             literals: Decoder::new(Settings::of_memory(0)),
             catalog: None,
             announced: None,
@@ -207,7 +214,15 @@ impl DecoderHalf {
             let memory_bytes = bytes.min(self.memory_bytes);
             let disk_bytes = disk_bytes(self.catalog.as_ref());
             (self.log, self.epoch) = (log, epoch);
-            let mut decoder = Decoder::new(settings(memory_bytes, disk_bytes, key));
+            let settings = settings(memory_bytes, disk_bytes, key);
+            let echo_bytes = match self.has_echoes {
+                true => settings.memory_bytes / ECHO_SHARE,
+                false => 0,
+            };
+            let mut decoder = Decoder::new(Settings {
+                echo_bytes,
+                ..settings
+            });
             self.shelve(&mut decoder, start, memory_bytes);
             self.decoder = Some(decoder);
         }

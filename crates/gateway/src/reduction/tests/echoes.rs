@@ -149,7 +149,7 @@ fn an_echo_that_is_none_delivers_no_byte() {
     let document = noise(25, 90_000);
     both.down.send(1, &document);
     both.down.encoder = EncoderHalf::new(MEMORY_BYTES);
-    both.down.decoder = DecoderHalf::new(MEMORY_BYTES);
+    both.down.decoder = decoder(MEMORY_BYTES);
     both.down.connect();
     both.down.settle();
     both.down.send(1, &document);
@@ -180,5 +180,18 @@ fn an_echo_that_is_none_delivers_no_byte() {
         assert_eq!(both.up.receiving.take_again(flow), Some(batch));
         both.up.sending.restart(&mut both.up.encoder);
         both.up.settle();
+    }
+}
+
+#[test]
+fn for_a_peer_that_is_told_of_no_echoes_nothing_is_remembered() {
+    let document = noise(27, 200_000);
+    for has_echoes in [false, true] {
+        let mut world = World::new();
+        world.decoder.has_echoes = has_echoes;
+        world.settle();
+        world.send(1, &document);
+        let echoed = world.decoder.echoed(&document, 1000);
+        assert_eq!(echoed.is_some(), has_echoes);
     }
 }
