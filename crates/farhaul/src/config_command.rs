@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use farhaul_gateway::config::load::{self, LoadError, Loaded};
+use farhaul_gateway::config::units::show_size;
 use farhaul_gateway::config::{Config, defaults, diagnose::Problems, print as config_text};
 use farhaul_gateway::keys::PrivateKey;
 use serde_json::{Value, json};
@@ -138,15 +139,25 @@ fn verdict(problems: &Problems, loaded: Option<&Config>) -> String {
         Some(config) => {
             let built_in = defaults::rules().len();
             format!(
-                "{file}: usable, {}: site {}, {}, {}",
+                "{file}: usable, {}: site {}, {}, {}{}",
                 several(warnings, "warning"),
                 config.site.name,
                 several(config.peers.len(), "peer"),
                 several(config.rules.len() - built_in, "rule"),
+                memory_by_disk(config),
             )
         }
     };
     format!("{problems}{gap}{verdict}\n")
+}
+
+/// How much memory a disk takes that is given alone.
+fn memory_by_disk(config: &Config) -> String {
+    let size = show_size(config.store.memory_bytes);
+    match config.store.is_memory_by_disk {
+        true => format!(", {size} of memory for what is on disk"),
+        false => String::new(),
+    }
 }
 
 /// `farhaul print-config`.

@@ -18,9 +18,7 @@ use crate::rules;
 /// final zero).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Less memory for a peer remembers too little to find anything again.
-const STORE_PEER_BYTES_MIN: u64 = 16 << 20;
-/// The same of disk.
+/// Less disk for a peer holds too little to find anything again.
 const STORE_PEER_DISK_BYTES_MIN: u64 = 64 << 20;
 
 /// Reports every conflict. `config` is absent where the file cannot give one.
@@ -527,7 +525,7 @@ fn misplaced_store(written: &Written, config: &Config, problems: &mut Problems) 
 
 /// Memory or disk that is too small to be of use.
 fn little_store(written: &Written, config: &Config, problems: &mut Problems) {
-    let memory_bytes_min = STORE_PEER_BYTES_MIN * config.peers.len() as u64;
+    let memory_bytes_min = defaults::STORE_PEER_BYTES_MIN * config.peers.len() as u64;
     let memory = written.store.memory.as_ref();
     if let Some(found) = memory.filter(|found| (1..memory_bytes_min).contains(&found.value)) {
         let problem = problems.warning(

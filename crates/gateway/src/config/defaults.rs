@@ -30,8 +30,18 @@ pub const MARK_MASK: u32 = 0x0ff0_0000;
 pub const TABLE: u32 = 250;
 /// `intercept.queue`.
 pub const QUEUE: u16 = 250;
-/// `store.memory` in bytes: no reduction.
+/// `store.memory` in bytes without a disk: no reduction.
 pub const STORE_MEMORY_BYTES: u64 = 0;
+/// Less memory for a peer remembers too little to find anything again.
+pub(super) const STORE_PEER_BYTES_MIN: u64 = 16 << 20;
+/// For so many bytes of disk one byte of memory (`docs/design/disk-lookup.md`).
+pub(super) const DISK_PER_MEMORY: u64 = 800;
+
+/// `store.memory` in bytes with a disk of that size: the least that is of use for so many peers, and no less than what finds the
+/// content on disk takes besides, so that a large disk has a memory in proportion.
+pub(super) fn store_memory_bytes(disk_bytes: u64, peers: usize) -> u64 {
+    (disk_bytes / DISK_PER_MEMORY).max(STORE_PEER_BYTES_MIN * peers.max(1) as u64)
+}
 
 /// `admin.socket`.
 pub fn admin_socket() -> &'static Path {

@@ -181,13 +181,6 @@ fn meaning(written: &Written, folder: &Path) -> Option<Config> {
     let own_rules = written.rules.iter().enumerate();
     let mut rules: Vec<Rule> = own_rules.map(|(at, own)| rule(at, own)).collect();
     rules.extend(defaults::rules());
-    let disk = match written.store.disk {
-        false => None,
-        true => Some(Disk {
-            path: folder.join(&written.store.path.as_ref()?.value),
-            size_bytes: written.store.size.as_ref()?.value,
-        }),
-    };
     Some(Config {
         site: Site {
             name: written.site.name.as_ref()?.value.clone(),
@@ -201,10 +194,7 @@ fn meaning(written: &Written, folder: &Path) -> Option<Config> {
         accept: Accept {
             destinations: list(&written.destinations),
         },
-        store: Store {
-            memory_bytes: or(&written.store.memory, defaults::STORE_MEMORY_BYTES),
-            disk,
-        },
+        store: store(written, folder)?,
         admin: Admin {
             socket: folder.join(or(&written.socket, defaults::admin_socket().to_owned())),
             metrics: written.metrics.as_ref().map(|metrics| metrics.value),
@@ -213,6 +203,26 @@ fn meaning(written: &Written, folder: &Path) -> Option<Config> {
             json: or(&written.json, false),
             level: or(&written.level, Level::Info),
         },
+    })
+}
+
+/// What is on disk is used from memory: where the file gives a disk alone, there is as much memory as that needs.
+fn store(written: &Written, folder: &Path) -> Option<Store> {
+    let found = &written.store;
+    let disk = match found.disk {
+        false => None,
+        true => Some(Disk {
+            path: folder.join(&found.path.as_ref()?.value),
+            size_bytes: found.size.as_ref()?.value,
+        }),
+    };
+    let by_disk = disk.as_ref().map_or(defaults::STORE_MEMORY_BYTES, |disk| {
+        defaults::store_memory_bytes(disk.size_bytes, written.peers.len())
+    });
+    Some(Store {
+        memory_bytes: or(&found.memory, by_disk),
+        is_memory_by_disk: found.memory.is_none() && disk.is_some(),
+        disk,
     })
 }
 

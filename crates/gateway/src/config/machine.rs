@@ -3,13 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::defaults::DISK_PER_MEMORY;
 use super::diagnose::Problems;
 use super::meaning::Config;
 use super::units::{rounded_size, show_size};
 use super::written::Written;
-
-/// For so many bytes of disk one byte of memory (`docs/design/disk-lookup.md`).
-const DISK_PER_MEMORY: u64 = 800;
 
 /// The machine that a file is for, as far as it is to be looked at.
 pub(super) struct Machine<K> {
@@ -53,6 +51,7 @@ impl<K: Fn(&str) -> bool> Machine<K> {
         self.interfaces(written, problems);
         self.memory(written, problems);
         if let Some(config) = config {
+            self.memory_by_disk(config, written, problems);
             self.disk(config, written, problems);
         }
     }
@@ -136,6 +135,37 @@ impl<K: Fn(&str) -> bool> Machine<K> {
                 rounded_size(good_bytes)
             ),
         });
+        problem.help("for another machine's file: `farhaul check-config --without-key`");
+    }
+
+    /// The same where the memory is as much as the disk needs.
+    fn memory_by_disk(&self, config: &Config, written: &Written, problems: &mut Problems) {
+        let store = &config.store;
+        let disk = written.store.size.as_ref();
+        let disk = disk.filter(|_| store.is_memory_by_disk);
+        let Some((disk, there_bytes)) = disk.zip(self.memory_bytes) else {
+            return;
+        };
+        let finding_bytes = disk.value / DISK_PER_MEMORY;
+        let all_bytes = store.memory_bytes.saturating_add(finding_bytes);
+        if all_bytes <= there_bytes / 4 * 3 {
+            return;
+        }
+        let (disk_size, all) = (show_size(disk.value), rounded_size(all_bytes));
+        let there = rounded_size(there_bytes);
+        let what = format!("store.disk.size: {all} of memory for a disk of {disk_size}");
+        let problem = match all_bytes > there_bytes {
+            true => problems.error(
+                disk.span.clone(),
+                format!("{what} is more than this machine has ({there})"),
+            ),
+            false => problems.warning(
+                disk.span.clone(),
+                format!("{what} leaves little of this machine's memory ({there})"),
+            ),
+        };
+        problem
+            .help("a smaller disk, or less `store.memory`: it is half of that where none is given");
         problem.help("for another machine's file: `farhaul check-config --without-key`");
     }
 
@@ -248,6 +278,49 @@ mod tests {
         let expected = "store.disk.size: 7.0 GiB to find what is on a disk of 5.5 TiB, and 19.1 MiB of store.memory, leaves little";
         assert!(shown.contains(expected), "{shown}");
         assert!(shown.contains("at most 4.7 TiB of disk here"), "{shown}");
+    }
+
+    #[test]
+    fn a_disk_alone_has_the_memory_that_it_needs() {
+        let machine = Machine {
+            memory_bytes: Some(8 << 30),
+            ..Machine::elsewhere()
+        };
+        let with = |memory: &str, disk: &str| {
+            let text = include_str!("../../tests/config/good/everything.toml");
+            let given = text.lines().find(|line| line.starts_with("memory ="));
+            let text = text.replace(given.unwrap(), memory).replace("200 GB", disk);
+            check_on(&machine, &text, Path::new("/etc/farhaul/a.toml"), |_| None)
+        };
+        for (disk, memory_bytes) in [("200 GB", 250_000_000), ("1 GB", 2 * (16 << 20))] {
+            let loaded = with("", disk).unwrap();
+            let store = &loaded.config.store;
+            assert_eq!(loaded.config.peers.len(), 2);
+            assert_eq!(
+                (store.memory_bytes, store.is_memory_by_disk),
+                (memory_bytes, true)
+            );
+            let shown = loaded.warnings.to_string();
+            assert!(!shown.contains("store"), "{shown}");
+            let printed = crate::config::print::full(&loaded.config);
+            assert!(printed.contains("# by the size of the disk\n"), "{printed}");
+        }
+        let shown = with("", "3 TB").unwrap().warnings.to_string();
+        let expected =
+            "warning: store.disk.size: 7.0 GiB of memory for a disk of 2.7 TiB leaves little";
+        assert!(shown.contains(expected), "{shown}");
+        let shown = with("", "4 TB").unwrap_err().to_string();
+        assert!(
+            shown.contains("error: store.disk.size: 9.3 GiB of memory"),
+            "{shown}"
+        );
+        let loaded = with("memory = \"0 B\"", "200 GB").unwrap();
+        assert_eq!(loaded.config.store.memory_bytes, 0);
+        let shown = loaded.warnings.to_string();
+        assert!(
+            shown.contains("a disk without memory has no effect"),
+            "{shown}"
+        );
     }
 
     #[test]

@@ -316,6 +316,8 @@ pub struct Accept {
 pub struct Store {
     /// Memory tier in bytes.
     pub memory_bytes: u64,
+    /// The file gives none, and that is the least that serves its disk.
+    pub is_memory_by_disk: bool,
     /// Disk tier, if any.
     pub disk: Option<Disk>,
 }

@@ -160,7 +160,13 @@ fn single(config: &Config, section: &str, key: &str) -> Option<String> {
         ("intercept", "table") => intercept.table.to_string(),
         ("intercept", "queue") => intercept.queue.to_string(),
         ("accept", "destinations") => networks(&config.accept.destinations),
-        ("store", "memory") => quoted(write_size(config.store.memory_bytes)),
+        ("store", "memory") => {
+            let memory = quoted(write_size(config.store.memory_bytes));
+            match config.store.is_memory_by_disk {
+                true => format!("{memory} # by the size of the disk"),
+                false => memory,
+            }
+        }
         ("store", "disk") => {
             let disk = config.store.disk.as_ref()?;
             let size = quoted(write_size(disk.size_bytes));
