@@ -189,22 +189,28 @@ fn say(reduction: &Reduction, out: &mut BytesMut) {
     }
 }
 
-/// Some of what was asked for; how long the rest is to wait.
+/// Says some of what was asked for; how long the rest is to wait.
 async fn say_again(reduction: &Reduction, flow: &FlowHandle) -> Result<Duration, ResetCode> {
-    let pace = Pace::at(flow.session().rate_bytes_s());
-    let part_bytes = pace.part_bytes(LITERAL_BYTES_MAX);
-    let again = lock(&reduction.sending).poll_again(part_bytes);
-    let Some(again) = again else {
+    let next = next_again(reduction, flow.session().rate_bytes_s()).await;
+    let Some((mut out, wait)) = next else {
         return Ok(Duration::ZERO);
     };
+    write(flow, &mut out).await?;
+    Ok(wait)
+}
+
+/// What of it is said next at such a rate, and how long the rest is to wait then.
+async fn next_again(reduction: &Reduction, rate_bytes_s: u64) -> Option<(BytesMut, Duration)> {
+    let pace = Pace::at(rate_bytes_s);
+    let part_bytes = pace.part_bytes(LITERAL_BYTES_MAX);
+    let again = lock(&reduction.sending).poll_again(part_bytes)?;
     let mut out = BytesMut::new();
     match again.bytes.len() >= LONG_BYTES_MIN {
         true => apart(|| put_again(reduction, &again, &mut out)).await,
         false => put_again(reduction, &again, &mut out),
     }
     let wait = pace.wait(out.len());
-    write(flow, &mut out).await?;
-    Ok(wait)
+    Some((out, wait))
 }
 
 /// Of a record, or a part of one.
@@ -220,4 +226,65 @@ fn put_again(reduction: &Reduction, again: &Again, out: &mut BytesMut) {
     };
     message.put(out);
     reduction.store.counts.add_sent(out.len());
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::reduction::Store;
+    use crate::reduction::message::Why;
+
+    /// A tunnel whose peer has asked for every record of these bytes again.
+    fn asked_for(batch: &Bytes) -> Arc<Reduction> {
+        let reduction = Reduction::new(Store::new(32 << 20), false);
+        let mut sending = lock(&reduction.sending);
+        let mut half = lock(&reduction.store.encoder);
+        let have = Message::Have {
+            memory_bytes: 16 << 20,
+            log: 0,
+            epoch: 0,
+            held: 0,
+        };
+        sending.handle(&mut half, &have);
+        let drafts = sending.encode(&mut half, 1, 0, batch).unwrap();
+        for record in 0..drafts.len() as u64 {
+            let missing = Message::Missing {
+                flow: 1,
+                record,
+                why: Why::Absent,
+                position: 0,
+                bytes: 0,
+            };
+            sending.handle(&mut half, &missing);
+        }
+        drop((sending, half));
+        reduction
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_is_said_again_holds_nobody_up_and_leaves_half_of_the_link() {
+        const T1_BYTES_S: u64 = 193_000;
+        let mut state = 1u64;
+        let batch: Bytes = std::iter::repeat_with(|| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 56) as u8
+        })
+        .take(500 << 10)
+        .collect();
+        let reduction = asked_for(&batch);
+        let (mut said_bytes, mut took) = (0, Duration::ZERO);
+        while let Some((out, wait)) = next_again(&reduction, T1_BYTES_S).await {
+            let keeps_s = out.len() as f64 / T1_BYTES_S as f64;
+            assert!(keeps_s < 0.03, "{keeps_s} s");
+            said_bytes += out.len();
+            took += wait;
+        }
+        assert!(said_bytes >= batch.len());
+        let share = said_bytes as f64 / T1_BYTES_S as f64 / took.as_secs_f64();
+        assert!(share < 0.51, "{share}");
+    }
 }
