@@ -6,6 +6,7 @@
 mod connection;
 mod error;
 mod fields;
+mod random;
 mod smb1;
 mod smb2;
 
@@ -18,6 +19,8 @@ use std::sync::atomic::AtomicBool;
 
 use connection::Connection;
 pub use error::LockstepError;
+pub(crate) use random::places;
+pub use random::{RECORD_BYTES, records};
 
 /// What Windows XP asks for at once.
 pub const BLOCK_BYTES: usize = 61_440;
@@ -92,6 +95,31 @@ pub fn get(
     }
     session.close()?;
     Ok(offset)
+}
+
+/// Reads records of a file here and there, and writes them down in the order in which they came; the bytes of them.
+pub fn jump(
+    dialect: Dialect,
+    remote: &Remote,
+    into: &Path,
+    stop: &Arc<AtomicBool>,
+) -> Result<u64, LockstepError> {
+    let mut session = session(dialect, remote, stop)?;
+    let size = session.open(&remote.name)?;
+    let mut file =
+        File::create(into).map_err(|error| LockstepError::io("making the copy", error))?;
+    let mut bytes = 0;
+    for offset in places(size) {
+        let record = session.read_block(offset, RECORD_BYTES as usize)?;
+        if record.len() as u64 != RECORD_BYTES {
+            return Err(LockstepError::Malformed("a part of a record"));
+        }
+        file.write_all(&record)
+            .map_err(|error| LockstepError::io("writing the copy", error))?;
+        bytes += RECORD_BYTES;
+    }
+    session.close()?;
+    Ok(bytes)
 }
 
 /// Copies a file to the server; the bytes of it, all of which are there then.

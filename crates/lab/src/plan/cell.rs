@@ -1,7 +1,7 @@
 //! One cell of a plan: a link, a client, what it does, and what stands between.
 
 use super::circuit::Circuit;
-use crate::lockstep::BLOCK_BYTES;
+use crate::lockstep::{BLOCK_BYTES, RECORD_BYTES, records};
 
 /// What stands between client and server. The letters are the study's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -112,11 +112,13 @@ impl Client {
     /// Whether it can do that.
     pub fn can(self, work: Work) -> bool {
         match self {
-            Self::LockstepSmb1 | Self::LockstepSmb2 => matches!(work, Work::Read | Work::Write),
+            Self::LockstepSmb1 | Self::LockstepSmb2 => {
+                matches!(work, Work::Read | Work::Write | Work::Random)
+            }
             Self::Smbget => work == Work::Read,
-            Self::Smbclient => true,
+            Self::Smbclient => work != Work::Random,
             // What the old dialect lists needs no open file, and a capture shows no beginning and no end of it.
-            Self::SmbclientSmb1 => work != Work::Browse,
+            Self::SmbclientSmb1 => !matches!(work, Work::Browse | Work::Random),
         }
     }
 }
@@ -128,6 +130,8 @@ pub enum Work {
     Read,
     /// Copies a file to the server.
     Write,
+    /// Reads records of a large file here and there.
+    Random,
     /// Copies a folder of small files from the server.
     Folder,
     /// Lists such a folder, and whatever is in it.
@@ -138,9 +142,10 @@ pub enum Work {
 
 impl Work {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Read,
         Self::Write,
+        Self::Random,
         Self::Folder,
         Self::Browse,
         Self::Document,
@@ -151,6 +156,7 @@ impl Work {
         match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Random => "random",
             Self::Folder => "folder",
             Self::Browse => "browse",
             Self::Document => "document",
@@ -159,7 +165,7 @@ impl Work {
 
     /// Whether throughput is what counts; otherwise it is time.
     pub fn is_throughput(self) -> bool {
-        matches!(self, Self::Read | Self::Write)
+        matches!(self, Self::Read | Self::Write | Self::Random)
     }
 }
 
@@ -186,6 +192,8 @@ pub struct Cell {
     pub least_of_limit: Option<f64>,
     /// And this multiple of the same cell without gateways.
     pub least_of_direct: Option<f64>,
+    /// Of a client that jumps about, the server may be asked for so many reads more than the client makes, as a share of these.
+    pub most_extra_reads: Option<f64>,
 }
 
 impl Cell {
@@ -208,9 +216,18 @@ impl Cell {
         format!("{} {}", self.scenario(), self.config.word())
     }
 
+    /// Bytes of files that its client moves.
+    pub fn moved_bytes(&self) -> u64 {
+        match self.work {
+            Work::Random => records(self.size_bytes) * RECORD_BYTES,
+            _ => self.size_bytes,
+        }
+    }
+
     /// Whether its copy goes on as it does after a while: its client waits for every block, and nothing is done about that.
     pub fn is_steady(&self) -> bool {
-        self.client.is_lockstep() && !self.config.is_accelerated()
+        // Here and there is nowhere the same.
+        self.client.is_lockstep() && !self.config.is_accelerated() && self.work != Work::Random
     }
 
     /// The least time that its work can take, whatever is done about it.
@@ -221,7 +238,9 @@ impl Cell {
             // What is saved is what was opened and may be known on both sides by then: it crosses once. But two things are asked of
             // the server one after the other.
             Work::Document => self.circuit.least_s(self.size_bytes) + self.circuit.rtt_s(),
-            Work::Read | Work::Write | Work::Folder => self.circuit.least_s(self.size_bytes),
+            Work::Read | Work::Write | Work::Random | Work::Folder => {
+                self.circuit.least_s(self.moved_bytes())
+            }
         }
     }
 
@@ -236,6 +255,8 @@ impl Cell {
         };
         let waits = match self.work {
             Work::Browse | Work::Document => 20.0,
+            // Nobody knows where it goes next.
+            Work::Random => records(self.size_bytes) as f64,
             _ if self.config.is_accelerated() => 0.0,
             Work::Folder => 4.0 * f64::from(self.files),
             _ if self.client.is_lockstep() => TRIPS * self.size_bytes as f64 / BLOCK_BYTES as f64,
@@ -257,7 +278,7 @@ mod tests {
             .chain(Client::ALL.map(Client::word))
             .chain(Work::ALL.map(Work::word))
             .collect();
-        assert_eq!(words.len(), 15);
+        assert_eq!(words.len(), 16);
         for config in Config::ALL {
             assert_eq!(config.has_gateways(), config != Config::B);
             let text: toml::Table = config.gateway_text().parse().unwrap();

@@ -10,12 +10,13 @@
 //! rate = ["1.544mbit"]                  # as `farhaul link` takes it, and so
 //! delay = ["0ms", "30ms"]               # one way; also jitter, loss, queue
 //! client = ["lockstep-smb1", "smbget"]
-//! work = ["read"]                       # read, write, folder and browse (files = N), document
+//! work = ["read"]                       # read, write, random, folder and browse (files = N), document
 //! config = ["B", "T", "A"]
 //! receive_buffer = ["17520 B", "auto"]  # of the client
 //! size = "10 MiB"
 //! least_of_limit = 0.97                 # what A must reach
 //! least_of_direct = 0.98
+//! most_extra_reads = 0.1                # of random: what the server is asked beyond what the client asks
 //!
 //! [[expect]]                            # what somebody else found
 //! cell = "1.544M/0ms smbget read B"

@@ -215,6 +215,7 @@ impl Reader<'_> {
                         most_s: kind.most_s,
                         least_of_limit: kind.least_of_limit,
                         least_of_direct: kind.least_of_direct,
+                        most_extra_reads: kind.most_extra_reads,
                     });
                     if cells.len() > CELLS_MAX {
                         let why = format!("more than {CELLS_MAX} cells");
@@ -239,6 +240,7 @@ impl Reader<'_> {
             most_s: self.or(block.cell_s.as_ref(), "cells.cell_s", SECONDS, cell_s)?,
             least_of_limit: share("cells.least_of_limit", block.least_of_limit.as_ref())?,
             least_of_direct: share("cells.least_of_direct", block.least_of_direct.as_ref())?,
+            most_extra_reads: share("cells.most_extra_reads", block.most_extra_reads.as_ref())?,
         })
     }
 
@@ -261,6 +263,7 @@ struct Kind {
     most_s: u64,
     least_of_limit: Option<f64>,
     least_of_direct: Option<f64>,
+    most_extra_reads: Option<f64>,
 }
 
 /// Every one with every other.

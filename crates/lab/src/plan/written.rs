@@ -45,6 +45,7 @@ pub(super) struct Block {
     pub(super) cell_s: Option<Spanned<u64>>,
     pub(super) least_of_limit: Option<Spanned<f64>>,
     pub(super) least_of_direct: Option<Spanned<f64>>,
+    pub(super) most_extra_reads: Option<Spanned<f64>>,
 }
 
 /// A cell of which somebody else has told what comes out.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::demo::progress::Progress;
 use crate::demo::servers::{Folders, SHARE, SMB_PORT, make_folder};
 use crate::deployment::Lab;
 use crate::error::{During, LabError};
-use crate::lockstep::{self, BLOCK_BYTES, Dialect, LockstepError, Remote};
+use crate::lockstep::{self, BLOCK_BYTES, Dialect, LockstepError, RECORD_BYTES, Remote};
 use crate::plan::{Cell, Client, Plan, Work};
 use crate::topology::SERVER;
 
@@ -47,7 +48,7 @@ impl Files {
         let fetched = &folders.fetched;
         let bytes = cell.size_bytes;
         let (sources, target) = match cell.work {
-            Work::Read => (
+            Work::Read | Work::Random => (
                 vec![Offered::new(offered, &name, bytes)?],
                 fetched.join(&name),
             ),
@@ -92,8 +93,9 @@ impl Files {
         };
         let is_done = |source: &&Offered| match self.work {
             // What was cut short is part of one file.
-            Work::Read | Work::Write | Work::Document if !is_whole => false,
+            Work::Read | Work::Write | Work::Random | Work::Document if !is_whole => false,
             Work::Browse => is_listed(&listed, &source.name, source.size_bytes),
+            Work::Random => self.has_records(source, is_whole),
             _ => source.is_equal(&self.copy(source)),
         };
         let done = self.sources.iter().filter(is_done).count();
@@ -108,8 +110,17 @@ impl Files {
             (_, true) => self.done(true) as usize == self.sources.len(),
             // Its source is gone: the copy has taken its place.
             (Work::Document | Work::Browse, false) => true,
+            (Work::Random, false) => self
+                .sources
+                .iter()
+                .all(|source| self.has_records(source, is_whole)),
             (_, false) => self.sources.iter().all(is_part),
         }
+    }
+
+    /// Whether what was read here and there is what there is, as far as it was read.
+    fn has_records(&self, source: &Offered, is_whole: bool) -> bool {
+        are_records(&self.target, &source.path, is_whole).unwrap_or(false)
     }
 
     fn copy(&self, source: &Offered) -> PathBuf {
@@ -179,6 +190,25 @@ fn is_beginning(part: &Path, whole: &Path) -> io::Result<bool> {
     }
 }
 
+/// Whether a file is the records of another one in the order in which they are read, all or the first of them.
+fn are_records(part: &Path, whole: &Path, is_whole: bool) -> io::Result<bool> {
+    let mut part = BufReader::new(File::open(part)?);
+    let whole = File::open(whole)?;
+    let mut pieces = [[0; RECORD_BYTES as usize]; 2];
+    for place in lockstep::places(whole.metadata()?.len()) {
+        let [first, second] = &mut pieces;
+        match part.read_exact(first) {
+            Ok(()) => whole.read_exact_at(second, place)?,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(!is_whole),
+            Err(error) => return Err(error),
+        }
+        if first != second {
+            return Ok(false);
+        }
+    }
+    Ok(part.bytes().next().is_none())
+}
+
 /// A client that runs.
 enum Running {
     Program(Child, PathBuf),
@@ -227,7 +257,7 @@ impl Copying<'_> {
                 next_watch += WATCH;
                 let moved = self.moved()?.saturating_sub(before);
                 // Nearly 5 % of what moves is headers; the last percent is for the end.
-                progress.at((moved as f64 / 1.05 / self.cell.size_bytes as f64).min(0.99));
+                progress.at((moved as f64 / 1.05 / self.cell.moved_bytes() as f64).min(0.99));
                 let at_s = start.elapsed().as_secs_f64();
                 if flat
                     .as_mut()
@@ -271,6 +301,7 @@ impl Copying<'_> {
         let (source, target) = (source.unwrap_or_default(), self.files.target.clone());
         let thread = self.lab.client()?.spawn_within(move || match work {
             Work::Write => lockstep::put(dialect, &remote, &source, &flag),
+            Work::Random => lockstep::jump(dialect, &remote, &target, &flag),
             _ => lockstep::get(dialect, &remote, &target, &flag),
         });
         Ok(Running::Own(Some(thread), cut))
@@ -322,7 +353,7 @@ impl Copying<'_> {
         let source = self.files.sources.first();
         let source = source.map(|source| source.path.display().to_string());
         match self.cell.work {
-            Work::Read => format!("get {name} {target}"),
+            Work::Read | Work::Random => format!("get {name} {target}"),
             Work::Write => format!("put {} {name}", source.unwrap_or_default()),
             Work::Folder => {
                 format!("recurse ON; prompt OFF; cd {name}; lcd {target}; mget *")
@@ -473,6 +504,28 @@ mod tests {
         assert_eq!(found, (1, true, false));
         assert_eq!(listed, (1, false));
         assert_eq!(read, (0, 1));
+    }
+
+    #[test]
+    fn records_are_held_against_the_places_they_are_from() {
+        let folder = std::env::temp_dir().join(format!("farhaul-records-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let whole = Offered::new(&folder, "whole", 1 << 20).unwrap();
+        let content = fs::read(&whole.path).unwrap();
+        let places = lockstep::places(1 << 20);
+        let at = |place: &u64| &content[*place as usize..][..RECORD_BYTES as usize];
+        let mut records: Vec<u8> = places.iter().flat_map(at).copied().collect();
+        let path = folder.join("records");
+        let found = |records: &[u8]| {
+            fs::write(&path, records).unwrap();
+            [true, false].map(|is_whole| are_records(&path, &whole.path, is_whole).unwrap())
+        };
+        assert_eq!(found(&records), [true, true]);
+        assert_eq!(found(&records[..9_000]), [false, true], "cut short");
+        assert_eq!(found(&[&records, &b"x"[..]].concat()), [false, false]);
+        records[5_000] ^= 1;
+        assert_eq!(found(&records), [false, false]);
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(super) fn judge(cell: &Cell, run: &Run) -> Verdict {
     let seen_bytes = span.map_or(0, |span| span.bytes);
     let has_gaps = cell.work.is_throughput()
         && run.ended == Ended::Whole
-        && span.is_some_and(|span| span.bytes < cell.size_bytes);
+        && span.is_some_and(|span| span.bytes < cell.moved_bytes());
     let (value, limit) = match span {
         // All of it was copied, but nobody saw when the last byte came.
         Some(_) if has_gaps => (None, None),
@@ -99,7 +99,7 @@ pub(super) fn judge(cell: &Cell, run: &Run) -> Verdict {
     faults.extend(span.and_then(|span| early(cell, run, span)));
     let mut doubts = doubts(run);
     if has_gaps {
-        let all_bytes = cell.size_bytes;
+        let all_bytes = cell.moved_bytes();
         doubts.push(format!(
             "the capture shows {seen_bytes} of {all_bytes} bytes"
         ));
@@ -116,7 +116,7 @@ pub(super) fn judge(cell: &Cell, run: &Run) -> Verdict {
 fn span(cell: &Cell, run: &Run) -> Option<Span> {
     let transfer = &run.shown.transfer;
     let span = match cell.work {
-        Work::Read => transfer.read.filter(|span| span.bytes > 0),
+        Work::Read | Work::Random => transfer.read.filter(|span| span.bytes > 0),
         Work::Write => transfer.written.filter(|span| span.bytes > 0),
         Work::Folder | Work::Document => transfer.session.map(|span| Span {
             bytes: cell.size_bytes * u64::from(run.files_done) / u64::from(cell.files),
@@ -160,7 +160,7 @@ fn early(cell: &Cell, run: &Run, span: Span) -> Option<String> {
             crossed.towards_server_before(start_ns),
             shown.to_server_before(start_ns),
         ),
-        Work::Read | Work::Folder | Work::Browse | Work::Document => (
+        Work::Read | Work::Random | Work::Folder | Work::Browse | Work::Document => (
             crossed.towards_client_before(start_ns),
             shown.to_client_before(start_ns),
         ),

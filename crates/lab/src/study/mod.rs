@@ -32,7 +32,7 @@ use judge::{Run, judge};
 use lanes::Lanes;
 pub(crate) use rows::COMMIT;
 use rows::Sample;
-pub use rows::{OF_DIRECT, OFF_EXPECTED};
+pub use rows::{EXTRA_READS, OF_DIRECT, OFF_EXPECTED};
 
 /// A copy that was disturbed is done again, so often in all.
 const ATTEMPTS_MAX: u32 = 3;

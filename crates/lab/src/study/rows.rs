@@ -4,12 +4,15 @@ use serde_json::Value;
 
 use super::judge::{Ended, Run, Verdict};
 use crate::measurement::{Measurement, Op, Row};
-use crate::plan::{Cell, Config, Expected, Plan};
+use crate::plan::{Cell, Config, Expected, Plan, Work};
 
 /// Metric of how many times faster than B.
 pub const OF_DIRECT: &str = "of_direct";
 /// Metric of how far a cell is off what somebody else found.
 pub const OFF_EXPECTED: &str = "off_expected";
+
+/// Metric of what the server is asked to read beyond what the client asks, as a share of that.
+pub const EXTRA_READS: &str = "extra_reads";
 
 /// Commit of the sources that a row was made from: a document may have rows of several.
 pub(crate) const COMMIT: &str = "commit";
@@ -152,17 +155,20 @@ fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
 
 /// Whether a row is made from others.
 fn is_derived(row: &Row) -> bool {
-    [OF_DIRECT, OFF_EXPECTED].contains(&row.metric.as_str())
+    [OF_DIRECT, OFF_EXPECTED, EXTRA_READS].contains(&row.metric.as_str())
 }
 
-/// Puts rows behind the others that say how many times faster each configuration is than B, and how far what is known is off.
+/// Puts rows behind the others that say how many times faster each configuration is than B, what is read in vain, and how far
+/// what is known is off.
 pub(super) fn compare(document: &mut Measurement, plan: &Plan) {
     document.rows.retain(|row| !is_derived(row));
     let compared = plan.cells.iter();
     let compared = compared.filter_map(|cell| comparison(document, cell));
+    let extra = plan.cells.iter();
+    let extra = extra.filter_map(|cell| extra_reads(document, cell));
     let expected = plan.expected.iter();
     let expected = expected.filter_map(|expected| distance(document, plan, expected));
-    let derived: Vec<Row> = compared.chain(expected).collect();
+    let derived: Vec<Row> = compared.chain(extra).chain(expected).collect();
     document.rows.extend(derived);
 }
 
@@ -179,6 +185,39 @@ fn distance(document: &Measurement, plan: &Plan, expected: &Expected) -> Option<
         .detail("expected", expected.value)
         .detail("unit", metric(cell).1);
     Some(row)
+}
+
+/// What the server was asked to read beyond what a client asked that jumps about; less than nothing where runs of its were known
+/// before they were asked for.
+fn extra_reads(document: &Measurement, cell: &Cell) -> Option<Row> {
+    if cell.work != Work::Random || !cell.config.is_accelerated() {
+        return None;
+    }
+    let (scenario, config) = (cell.scenario(), cell.config.word());
+    let mut rows = document.rows.iter();
+    let row =
+        rows.find(|row| row.scenario == scenario && row.config == config && row.value.is_some())?;
+    let asked = row.detail.get("read_requests")?.as_f64();
+    let asked = asked.filter(|asked| *asked > 0.0)?;
+    let said = row.detail.get("gateway")?;
+    let (made, answered) = (
+        said["reads_made"].as_f64()?,
+        said["reads_answered"].as_f64()?,
+    );
+    let extra = Row::of(
+        &scenario,
+        config,
+        EXTRA_READS,
+        "",
+        (made - answered) / asked,
+    )
+    .detail("reads_made", made)
+    .detail("reads_answered", answered)
+    .detail("wasted_bytes", said["wasted_bytes"].clone());
+    Some(match cell.most_extra_reads {
+        Some(most) => extra.target(Op::AtMost, most),
+        None => extra,
+    })
 }
 
 fn comparison(document: &Measurement, cell: &Cell) -> Option<Row> {
@@ -244,6 +283,7 @@ pub(super) fn sort(document: &mut Measurement, plan: &Plan) {
 mod tests {
     use super::*;
     use crate::capture::{Crossed, Shown, Transfer};
+    use serde_json::json;
 
     fn sample(faults: &[&str], doubts: &[&str]) -> Sample {
         let words = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
@@ -336,6 +376,37 @@ mod tests {
             assert_eq!((row.value, row.ok), (Some(off), Some(ok)));
             assert!(is_done(&document, &plan.cells[0]));
         }
+    }
+
+    #[test]
+    fn what_is_read_in_vain_is_held_against_what_was_asked() {
+        let text = "name = 'x'\n[[cells]]\nrate = ['1mbit']\ndelay = ['30ms']\nclient = ['lockstep-smb1']\n\
+                    work = ['random', 'read']\nconfig = ['B', 'A']\nsize = '32 MiB'\nmost_extra_reads = 0.1\n";
+        let plan = Plan::parse("p", text).unwrap();
+        let mut document = Measurement::new("x", "", 1);
+        for cell in &plan.cells {
+            let said = json!({ "reads_made": 300, "reads_answered": 60, "wasted_bytes": 7_000 });
+            let row = measured(cell, 9.0).detail("read_requests", 2_000);
+            put(&mut document, row.detail("gateway", said));
+        }
+        compare(&mut document, &plan);
+        let extra = document.rows.iter().filter(|row| row.metric == EXTRA_READS);
+        let found: Vec<_> = extra
+            .map(|row| {
+                (
+                    row.scenario.as_str(),
+                    row.config.as_str(),
+                    row.value,
+                    row.ok,
+                )
+            })
+            .collect();
+        let scenario = "1M/30ms lockstep-smb1 random";
+        assert_eq!(found, [(scenario, "A", Some(0.12), Some(false))]);
+        assert!(
+            is_done(&document, &plan.cells[1]),
+            "it is not run again for that"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the client's gateway says of the copy: whether the protocol was accelerated, and if not, why.
+//! What the gateways say of the copy: whether the protocol was accelerated, if not, why, and what was read ahead in vain.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -25,7 +25,13 @@ pub(super) fn of(lab: &Lab) -> Value {
     if optimiser["no_gain"] == true {
         reasons.push("no-gain".to_owned());
     }
+    let far = lab.gateway_status(Side::B).unwrap_or_default();
+    // Reads ahead are made, and counted, next to the server.
+    let far = &far["peers"][0]["optimiser"];
     json!({
+        "reads_made": far["reads_made"],
+        "ahead_bytes": far["ahead_bytes"],
+        "wasted_bytes": far["wasted_bytes"],
         "reads_answered": optimiser["reads_answered"],
         "reads_forwarded": optimiser["reads_forwarded"],
         "writes_answered": optimiser["writes_answered"],
