@@ -186,6 +186,8 @@ pub struct Cell {
     pub size_bytes: u64,
     /// In so many files.
     pub files: u32,
+    /// Samples of it.
+    pub repeat: u32,
     /// How long its client may take, in seconds.
     pub most_s: u64,
     /// An accelerated cell must reach this share of the limit.

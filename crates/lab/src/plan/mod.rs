@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! name = "quick"                        # names out/quick.json
-//! repeat = 1                            # of every cell; more give medians
+//! repeat = 1                            # of every cell; more give medians; also of a block
 //! cell_s = 600                          # then the throughput so far counts, marked; also of a block
 //! flat_after_s = 60                     # B and T of clients that wait for every block may end when flat, marked
 //!
@@ -47,8 +47,6 @@ pub struct Plan {
     pub about: String,
     /// Seed of the links' random numbers.
     pub seed: u64,
-    /// Samples of every cell.
-    pub repeat: u32,
     /// From when on B and T of clients that wait for every block may end, once their throughput is flat.
     pub flat_after_s: Option<u64>,
     /// TCP congestion control of the hosts.

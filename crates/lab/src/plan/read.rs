@@ -31,10 +31,13 @@ pub(super) fn read(file: &str, text: &str) -> Result<Plan, PlanError> {
         why: error.to_string().trim_end().to_owned(),
     })?;
     let reader = Reader { file, text };
-    let cell_s = reader.or(written.cell_s.as_ref(), "cell_s", SECONDS, CELL_S)?;
+    let all = All {
+        repeat: reader.or(written.repeat.as_ref(), "repeat", REPEAT, 1)?,
+        cell_s: reader.or(written.cell_s.as_ref(), "cell_s", SECONDS, CELL_S)?,
+    };
     let mut cells = Vec::new();
     for block in &written.cells {
-        reader.block(block, cell_s, &mut cells)?;
+        reader.block(block, &all, &mut cells)?;
     }
     let name = reader.name(&written.name)?;
     reader.check_all(&cells, &written.name)?;
@@ -46,7 +49,6 @@ pub(super) fn read(file: &str, text: &str) -> Result<Plan, PlanError> {
         name,
         about: written.about,
         seed: written.seed,
-        repeat: reader.or(written.repeat.as_ref(), "repeat", REPEAT, 1)?,
         flat_after_s: flat_after_s.transpose()?,
         congestion_control: written
             .congestion_control
@@ -55,6 +57,12 @@ pub(super) fn read(file: &str, text: &str) -> Result<Plan, PlanError> {
         cells,
         text: text.to_owned(),
     })
+}
+
+/// What the plan says of blocks that do not.
+struct All {
+    repeat: u32,
+    cell_s: u64,
 }
 
 /// Knows where in which file something stands.
@@ -190,13 +198,13 @@ impl Reader<'_> {
         })
     }
 
-    fn block(&self, block: &Block, cell_s: u64, cells: &mut Vec<Cell>) -> Result<(), PlanError> {
+    fn block(&self, block: &Block, all: &All, cells: &mut Vec<Cell>) -> Result<(), PlanError> {
         let clients = self.words("cells.client", &block.client, client)?;
         let works = self.words_or("cells.work", block.work.as_ref(), Work::Read, work)?;
         let configs = self.words("cells.config", &block.config, config)?;
         let buffers = block.receive_buffer.as_ref();
         let buffers = self.words_or("cells.receive_buffer", buffers, None, buffer)?;
-        let kind = self.kind(block, cell_s)?;
+        let kind = self.kind(block, all)?;
         for circuit in self.circuits(block)? {
             for (client, work) in pairs(&clients, &works) {
                 if !client.can(work) {
@@ -212,6 +220,7 @@ impl Reader<'_> {
                         receive_buffer_bytes,
                         size_bytes: kind.size_bytes,
                         files: kind.files,
+                        repeat: kind.repeat,
                         most_s: kind.most_s,
                         least_of_limit: kind.least_of_limit,
                         least_of_direct: kind.least_of_direct,
@@ -228,7 +237,7 @@ impl Reader<'_> {
     }
 
     /// What all cells of a block have in common.
-    fn kind(&self, block: &Block, cell_s: u64) -> Result<Kind, PlanError> {
+    fn kind(&self, block: &Block, all: &All) -> Result<Kind, PlanError> {
         let share = |key, value: Option<&Spanned<f64>>| {
             let value = value.map(|value| self.within(key, value, 0.0..=1000.0));
             value.transpose()
@@ -237,7 +246,8 @@ impl Reader<'_> {
             size_bytes: size(block.size.get_ref())
                 .map_err(|why| self.wrong(block.size.span(), "cells.size", why))?,
             files: self.or(block.files.as_ref(), "cells.files", FILES, 1)?,
-            most_s: self.or(block.cell_s.as_ref(), "cells.cell_s", SECONDS, cell_s)?,
+            repeat: self.or(block.repeat.as_ref(), "cells.repeat", REPEAT, all.repeat)?,
+            most_s: self.or(block.cell_s.as_ref(), "cells.cell_s", SECONDS, all.cell_s)?,
             least_of_limit: share("cells.least_of_limit", block.least_of_limit.as_ref())?,
             least_of_direct: share("cells.least_of_direct", block.least_of_direct.as_ref())?,
             most_extra_reads: share("cells.most_extra_reads", block.most_extra_reads.as_ref())?,
@@ -260,6 +270,7 @@ impl Reader<'_> {
 struct Kind {
     size_bytes: u64,
     files: u32,
+    repeat: u32,
     most_s: u64,
     least_of_limit: Option<f64>,
     least_of_direct: Option<f64>,

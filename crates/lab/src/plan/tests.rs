@@ -26,6 +26,7 @@ config = ["A"]
 receive_buffer = ["17520 B", "auto"]
 size = "100 MB"
 cell_s = 3600
+repeat = 3
 
 [[expect]]
 cell = "1.544M/250ms smbget read B"
@@ -36,10 +37,8 @@ within = 0.15
 #[test]
 fn every_combination_is_a_cell_in_its_order() {
     let plan = Plan::parse("p.toml", PLAN).unwrap();
-    assert_eq!(
-        (plan.name.as_str(), plan.seed, plan.repeat),
-        ("study", 7, 1)
-    );
+    assert_eq!((plan.name.as_str(), plan.seed), ("study", 7));
+    assert_eq!((plan.cells[0].repeat, plan.cells[15].repeat), (1, 3));
     assert_eq!(plan.flat_after_s, Some(30));
     assert_eq!((plan.cells[0].most_s, plan.cells[15].most_s), (500, 3600));
     let expected = Expected {
@@ -103,11 +102,16 @@ fn a_mistake_is_shown_with_file_line_and_key() {
         ("17520 B", "5 B", "p.toml, line 22: cells.receive_buffer: "),
         ("3600", "0", "p.toml, line 24: cells.cell_s: "),
         (
+            "repeat = 3",
+            "repeat = 0",
+            "p.toml, line 25: cells.repeat: ",
+        ),
+        (
             "250ms smbget read B",
             "250ms smbget read F",
-            "p.toml, line 27: expect.cell: the plan has no cell ",
+            "p.toml, line 28: expect.cell: the plan has no cell ",
         ),
-        ("0.15", "15.0", "p.toml, line 29: expect.within: "),
+        ("0.15", "15.0", "p.toml, line 30: expect.within: "),
         (
             "\"lockstep-smb1\", \"smbget\"",
             "\"smbget\", \"smbget\"",

@@ -42,6 +42,7 @@ pub(super) struct Block {
     pub(super) receive_buffer: Option<Words>,
     pub(super) size: Spanned<String>,
     pub(super) files: Option<Spanned<u32>>,
+    pub(super) repeat: Option<Spanned<u32>>,
     pub(super) cell_s: Option<Spanned<u64>>,
     pub(super) least_of_limit: Option<Spanned<f64>>,
     pub(super) least_of_direct: Option<Spanned<f64>>,

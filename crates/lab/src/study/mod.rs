@@ -91,7 +91,7 @@ pub fn run(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError>
         document.commit.clone_from(&commit);
     }
     let jobs = options.jobs.max(1);
-    let mut progress = Progress::new(open.len() * plan.repeat as usize);
+    let mut progress = Progress::new(open.iter().map(|cell| cell.repeat as usize).sum());
     let shared = Shared {
         plan,
         options,
@@ -157,7 +157,7 @@ pub fn expected_s(plan: &Plan, cell: &Cell) -> f64 {
     let flat_s = plan.flat_after_s.filter(|_| cell.is_steady());
     let flat_s = flat_s.map_or(most_s, |flat_s| flat_s as f64);
     let copy_s = cell.expected_s().min(flat_s).min(most_s);
-    (copy_s + AROUND_S) * f64::from(plan.repeat)
+    (copy_s + AROUND_S) * f64::from(cell.repeat)
 }
 
 /// What all lanes of a run have in common.
@@ -280,9 +280,9 @@ impl Study<'_, '_> {
 
     /// All samples of a cell. What goes wrong in them is its row; only an interruption ends the study.
     fn cell(&mut self, lab: &mut Lab, folders: &Folders, cell: &Cell) -> Result<Row, LabError> {
-        let mut samples = Vec::new();
+        let (mut samples, mut failures) = (Vec::new(), Vec::new());
         let (plan, commit) = (self.shared.plan, self.shared.commit.as_deref());
-        for _ in 0..plan.repeat {
+        for _ in 0..cell.repeat {
             match self.sample(lab, folders, cell) {
                 Ok(sample) => samples.push(sample),
                 // Ctrl-C ends other programs, too; what they then say is not the cause.
@@ -291,11 +291,11 @@ impl Study<'_, '_> {
                 }
                 Err(error) => {
                     self.progress.end(&format!("failed: {error}"));
-                    return Ok(rows::failed(cell, commit, error.to_string()));
+                    failures.push(error.to_string());
                 }
             }
         }
-        Ok(rows::row(cell, plan, commit, &samples))
+        Ok(rows::row(cell, plan, commit, &samples, &failures))
     }
 
     fn sample(

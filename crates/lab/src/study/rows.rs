@@ -40,16 +40,14 @@ pub(super) fn metric(cell: &Cell) -> (&'static str, &'static str) {
     }
 }
 
-/// The row of a cell that could not be run.
-pub(super) fn failed(cell: &Cell, commit: Option<&str>, why: String) -> Row {
-    let (metric, unit) = metric(cell);
-    let (scenario, config) = (cell.scenario(), cell.config.word());
-    let row = Row::failed(&scenario, config, metric, unit, why);
-    described(row, cell, commit)
-}
-
-/// The row of a cell.
-pub(super) fn row(cell: &Cell, plan: &Plan, commit: Option<&str>, samples: &[Sample]) -> Row {
+/// The row of a cell, and of what went wrong in samples that there are not.
+pub(super) fn row(
+    cell: &Cell,
+    plan: &Plan,
+    commit: Option<&str>,
+    samples: &[Sample],
+    failures: &[String],
+) -> Row {
     let (metric, unit) = metric(cell);
     let (scenario, config) = (cell.scenario(), cell.config.word());
     let values: Vec<f64> = samples
@@ -76,10 +74,8 @@ pub(super) fn row(cell: &Cell, plan: &Plan, commit: Option<&str>, samples: &[Sam
             false => row.target(Op::AtMost, limit / share),
         };
     }
-    let faults: Vec<_> = samples
-        .iter()
-        .flat_map(|sample| &sample.verdict.faults)
-        .collect();
+    let faults = samples.iter().flat_map(|sample| &sample.verdict.faults);
+    let faults: Vec<_> = failures.iter().chain(faults).collect();
     let doubts: Vec<_> = samples
         .iter()
         .flat_map(|sample| &sample.verdict.doubts)
@@ -419,7 +415,7 @@ mod tests {
             (&[][..], &[][..], true),
         ] {
             let mut document = Measurement::new("x", "", 1);
-            let row = row(cell, &plan, Some("abc"), &[sample(faults, doubts)]);
+            let row = row(cell, &plan, Some("abc"), &[sample(faults, doubts)], &[]);
             assert_eq!(row.value, Some(7.0));
             assert_eq!(row.detail[COMMIT], "abc");
             put(&mut document, row);
@@ -428,12 +424,35 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_that_failed_takes_nothing_from_the_others() {
+        let plan = plan();
+        let cell = &plan.cells[1];
+        let samples = [5.0, 9.0, 6.0].map(|value| {
+            let mut one = sample(&[], &[]);
+            one.verdict.value = Some(value);
+            one
+        });
+        let row = row(cell, &plan, None, &samples, &["no gateway".to_owned()]);
+        assert_eq!((row.value, row.n), (Some(6.0), Some(3)));
+        assert_eq!(row.error.as_deref(), Some("no gateway"));
+        let mut document = Measurement::new("x", "", 1);
+        put(&mut document, row);
+        assert!(!is_done(&document, cell), "it is missing one");
+    }
+
+    #[test]
     fn a_cell_is_done_when_it_has_a_value() {
         let plan = plan();
         let mut document = Measurement::new("x", "", 1);
         let cell = &plan.cells[1];
-        put(&mut document, failed(cell, None, "it broke".to_owned()));
+        put(
+            &mut document,
+            row(cell, &plan, None, &[], &["it broke".to_owned()]),
+        );
         assert!(!is_done(&document, cell));
+        let failed = document.rows.first().unwrap();
+        assert_eq!((failed.value, failed.ok), (None, Some(false)));
+        assert_eq!(failed.error.as_deref(), Some("it broke"));
         put(&mut document, measured(cell, 7.0));
         assert!(is_done(&document, cell) && !is_done(&document, &plan.cells[0]));
         assert_eq!(document.rows.len(), 1, "the failed row is gone");
