@@ -228,8 +228,9 @@ impl Cell {
 
     /// Whether its copy goes on as it does after a while: its client waits for every block, and nothing is done about that.
     pub fn is_steady(&self) -> bool {
-        // Here and there is nowhere the same.
-        self.client.is_lockstep() && !self.config.is_accelerated() && self.work != Work::Random
+        // Here and there is nowhere the same, and what is lost is lost by chance.
+        let is_even = self.work != Work::Random && self.circuit.loss == 0.0;
+        self.client.is_lockstep() && !self.config.is_accelerated() && is_even
     }
 
     /// The least time that its work can take, whatever is done about it.
@@ -271,6 +272,17 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_goes_on_as_it_does_may_be_cut_short() {
+        let text = "name = 'x'\n[[cells]]\nrate = ['1mbit']\ndelay = ['30ms']\nloss = ['0%', '1%']\n\
+                    client = ['lockstep-smb1']\nwork = ['read', 'random']\nconfig = ['B', 'A', 'F']\nsize = '32 MiB'\n";
+        let plan = crate::plan::Plan::parse("p", text).unwrap();
+        let steady = plan.cells.iter().filter(|cell| cell.is_steady());
+        let names: Vec<_> = steady.map(Cell::name).collect();
+        let expected = ["B", "F"].map(|config| format!("1M/30ms lockstep-smb1 read {config}"));
+        assert_eq!(names, expected);
+    }
 
     #[test]
     fn words_are_different_and_no_config_but_b_is_without_gateways() {
