@@ -52,7 +52,12 @@ impl Crossed {
 
     /// All of those towards the client.
     pub(crate) fn towards_client(&self) -> u64 {
-        self.towards_client.iter().map(|(_, bytes)| bytes).sum()
+        self.towards_client_before(u64::MAX)
+    }
+
+    /// All of those towards the server.
+    pub(crate) fn towards_server(&self) -> u64 {
+        self.towards_server_before(u64::MAX)
     }
 }
 

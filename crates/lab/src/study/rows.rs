@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::judge::{Ended, Run, Verdict};
+use crate::capture::Crossed;
 use crate::measurement::{Measurement, Op, Row};
 use crate::plan::{Cell, Config, Expected, Plan, Work};
 
@@ -135,7 +136,7 @@ fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
             "foreign_bytes",
             run.shown.foreign_bytes + run.crossed.foreign_bytes,
         )
-        .detail("wan_bytes", run.crossed.towards_client())
+        .detail("wan_bytes", wan_bytes(cell.work, &run.crossed))
         .detail("repeated_bytes", transfer.repeated_bytes)
         .detail("requests", transfer.requests)
         .detail("read_requests", transfer.read_requests)
@@ -149,6 +150,15 @@ fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
     match &sample.said {
         Value::Null => row,
         said => row.detail("gateway", said.clone()),
+    }
+}
+
+/// Bytes that crossed the link on the way of the files.
+fn wan_bytes(work: Work, crossed: &Crossed) -> u64 {
+    match work {
+        Work::Write => crossed.towards_server(),
+        Work::Document => crossed.towards_client() + crossed.towards_server(),
+        Work::Read | Work::Random | Work::Folder | Work::Browse => crossed.towards_client(),
     }
 }
 
@@ -280,7 +290,7 @@ pub(super) fn sort(document: &mut Measurement, plan: &Plan) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::{Crossed, Shown, Transfer};
+    use crate::capture::{Shown, Transfer};
     use serde_json::json;
 
     fn sample(faults: &[&str], doubts: &[&str]) -> Sample {
@@ -374,6 +384,16 @@ mod tests {
             assert_eq!((row.value, row.ok), (Some(off), Some(ok)));
             assert!(is_done(&document, &plan.cells[0]));
         }
+    }
+
+    #[test]
+    fn what_crossed_is_counted_on_the_way_of_the_files() {
+        let crossed = Crossed::of(&[(1, 700)], &[(2, 20), (3, 4)]);
+        let counted = |work| wan_bytes(work, &crossed);
+        assert_eq!(
+            [Work::Read, Work::Write, Work::Document].map(counted),
+            [700, 24, 724]
+        );
     }
 
     #[test]
