@@ -7,6 +7,9 @@ use crate::probe::campaign::chart::{Axis, Chart};
 /// From this rate on the study drew its figures with a logarithmic axis.
 const LOG_FROM_MBIT: f64 = 10.0;
 
+/// Its client was Windows XP: others are not to be held against its figures.
+const STUDY_CLIENT: &str = "lockstep-smb1";
+
 /// Colour and mark of a configuration, the same in every chart.
 pub(super) fn number(config: &str) -> usize {
     ["B", "T", "A", "F", "AF"]
@@ -17,7 +20,8 @@ pub(super) fn number(config: &str) -> usize {
 
 /// What the study printed for a group's points, where it has any.
 pub(super) fn study(group: &Group<'_>, config: &str, printed: &[Printed]) -> Vec<(f64, f64)> {
-    if group.work != "read" || group.jitter_ms > 0.0 {
+    let is_its = group.client == STUDY_CLIENT && group.work == "read";
+    if !is_its || group.jitter_ms > 0.0 {
         return Vec::new();
     }
     let points = group.points.iter().filter_map(|point| {

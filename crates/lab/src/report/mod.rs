@@ -179,7 +179,7 @@ mod tests {
         let mut document = Measurement::new("wx<2006>", "name = \"<x>\"", 7);
         for (delay_ms, direct, ours) in [(0.0, 4000.0, 4100.0), (250.0, 55.0, 5600.0)] {
             for (config, value) in [("B", direct), ("A", ours)] {
-                let scenario = format!("51.84M/{delay_ms}ms smbget read");
+                let scenario = format!("51.84M/{delay_ms}ms lockstep-smb1 read");
                 let row = Row::of(&scenario, config, "throughput", "KiB/s", value)
                     .limit(5878.0)
                     .target(Op::AtLeast, 5500.0)
@@ -187,7 +187,7 @@ mod tests {
                     .detail("delay_ms", delay_ms)
                     .detail("jitter_ms", 0.0)
                     .detail("loss", 0.0)
-                    .detail("client", "smbget")
+                    .detail("client", "lockstep-smb1")
                     .detail("work", "read")
                     .detail("receive_buffer_bytes", json!(null))
                     .detail("ended", "flat")
@@ -203,6 +203,17 @@ mod tests {
             row.detail.insert("commit".to_owned(), json!("old"));
         }
         document
+    }
+
+    #[test]
+    fn the_studys_figures_stand_beside_its_kind_of_client_alone() {
+        let mut others = document();
+        for row in &mut others.rows {
+            row.detail.insert("client".to_owned(), json!("smbclient"));
+        }
+        let page = page(&[others]);
+        assert!(page.contains("+10081.8 %") && !page.contains("617.8 %"));
+        assert!(!page.contains("dashed: the study") && !page.contains("in the study"));
     }
 
     #[test]
