@@ -243,7 +243,7 @@ fn look_at_server(lab: &Lab, port: u16, outcome: &mut Outcome) {
 
 /// The first socket's remote address and congestion control in what
 /// `ss -tinH` prints: a line of addresses, then an indented one of options.
-fn parse_ss(shown: &str) -> Option<(String, String)> {
+pub(crate) fn parse_ss(shown: &str) -> Option<(String, String)> {
     let mut lines = shown.lines();
     let remote = lines.next()?.split_whitespace().nth(4)?;
     let (address, _port) = remote.rsplit_once(':')?;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::flat::Flat;
 use super::judge::Ended;
+use super::sockets::Sockets;
 use crate::demo::files::Offered;
 use crate::demo::progress::Progress;
 use crate::demo::servers::{Folders, SHARE, SMB_PORT, make_folder};
@@ -232,7 +233,13 @@ pub(super) struct Copying<'a> {
 
 impl Copying<'_> {
     /// Runs the client to its end, or to where it is known how it goes on.
-    pub(super) fn run(self, progress: &mut Progress) -> Result<Ended, LabError> {
+    pub(super) fn run(self, progress: &mut Progress) -> Result<(Ended, Sockets), LabError> {
+        let mut sockets = Sockets::default();
+        let ended = self.watch(progress, &mut sockets)?;
+        Ok((ended, sockets))
+    }
+
+    fn watch(self, progress: &mut Progress, sockets: &mut Sockets) -> Result<Ended, LabError> {
         let start = Instant::now();
         let mut running = self.start()?;
         let mut flat = self.flat();
@@ -255,6 +262,7 @@ impl Copying<'_> {
             }
             if Instant::now() >= next_watch {
                 next_watch += WATCH;
+                sockets.look(self.lab);
                 let moved = self.moved()?.saturating_sub(before);
                 // Nearly 5 % of what moves is headers; the last percent is for the end.
                 progress.at((moved as f64 / 1.05 / self.cell.moved_bytes() as f64).min(0.99));

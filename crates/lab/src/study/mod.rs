@@ -10,6 +10,7 @@ mod judge;
 mod lanes;
 mod rows;
 mod said;
+mod sockets;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -281,7 +282,7 @@ impl Study<'_, '_> {
     /// All samples of a cell. What goes wrong in them is its row; only an interruption ends the study.
     fn cell(&mut self, lab: &mut Lab, folders: &Folders, cell: &Cell) -> Result<Row, LabError> {
         let (mut samples, mut failures) = (Vec::new(), Vec::new());
-        let (plan, commit) = (self.shared.plan, self.shared.commit.as_deref());
+        let commit = self.shared.commit.as_deref();
         for _ in 0..cell.repeat {
             match self.sample(lab, folders, cell) {
                 Ok(sample) => samples.push(sample),
@@ -295,7 +296,7 @@ impl Study<'_, '_> {
                 }
             }
         }
-        Ok(rows::row(cell, plan, commit, &samples, &failures))
+        Ok(rows::row(cell, commit, &samples, &failures))
     }
 
     fn sample(
@@ -345,7 +346,7 @@ impl Study<'_, '_> {
             files: &files,
             stop: &self.shared.options.stop,
         };
-        let ended = copy.run(&mut self.progress)?;
+        let (ended, sockets) = copy.run(&mut self.progress)?;
         let captured = captures.finish(lab)?;
         let stats = link_stats(lab, false)?;
         let late_ns = stats
@@ -373,9 +374,13 @@ impl Study<'_, '_> {
             missed: captured.missed,
             lateness_ms: late_ns as f64 / 1e6,
         };
+        let mut verdict = judge(cell, &run);
+        let wrong = sockets.wrong(&self.shared.plan.congestion_control);
+        verdict.faults.extend(wrong);
         let sample = Sample {
-            verdict: judge(cell, &run),
+            verdict,
             run,
+            sockets,
             attempts,
             sha256: files.sha256(),
             said: match cell.config.has_gateways() {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::judge::{Ended, Run, Verdict};
+use super::sockets::Sockets;
 use crate::capture::Crossed;
 use crate::measurement::{Measurement, Op, Row};
 use crate::plan::{Cell, Config, Expected, Plan, Work};
@@ -28,6 +29,8 @@ const FAULTS: &str = "faults";
 pub(super) struct Sample {
     pub(super) verdict: Verdict,
     pub(super) run: Run,
+    /// How its ends send.
+    pub(super) sockets: Sockets,
     /// Times it was run until it was clean.
     pub(super) attempts: u32,
     /// Of what was copied.
@@ -47,7 +50,6 @@ pub(super) fn metric(cell: &Cell) -> (&'static str, &'static str) {
 /// The row of a cell, and of what went wrong in samples that there are not.
 pub(super) fn row(
     cell: &Cell,
-    plan: &Plan,
     commit: Option<&str>,
     samples: &[Sample],
     failures: &[String],
@@ -92,9 +94,7 @@ pub(super) fn row(
     if !troubles.is_empty() {
         row.error = Some(troubles.join("; "));
     }
-    let row = described(row, cell, commit)
-        .detail("congestion_control", plan.congestion_control.clone())
-        .detail(FAULTS, fault_count);
+    let row = described(row, cell, commit).detail(FAULTS, fault_count);
     match samples.last() {
         Some(sample) => seen(row, cell, sample),
         None => row,
@@ -118,7 +118,12 @@ fn described(row: Row, cell: &Cell, commit: Option<&str>) -> Row {
 
 /// What was seen of the last sample.
 fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
-    let Sample { verdict, run, .. } = sample;
+    let Sample {
+        verdict,
+        run,
+        sockets,
+        ..
+    } = sample;
     let transfer = &run.shown.transfer;
     let ended = match &run.ended {
         Ended::Whole => "whole",
@@ -128,6 +133,8 @@ fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
     };
     let mut row = row
         .detail("ended", ended)
+        .detail("congestion_control", sockets.server.clone())
+        .detail("congestion_control_client", sockets.client.clone())
         .detail("bytes", verdict.bytes)
         .detail("files_done", run.files_done)
         .detail("attempts", sample.attempts)
@@ -318,6 +325,7 @@ mod tests {
                 is_equal: true,
                 files_done: 1,
             },
+            sockets: Sockets::default(),
             attempts: 1,
             sha256: String::new(),
             said: Value::Null,
@@ -453,7 +461,7 @@ mod tests {
             (&[][..], &[][..], true),
         ] {
             let mut document = Measurement::new("x", "", 1);
-            let row = row(cell, &plan, Some("abc"), &[sample(faults, doubts)], &[]);
+            let row = row(cell, Some("abc"), &[sample(faults, doubts)], &[]);
             assert_eq!(row.value, Some(7.0));
             assert_eq!(row.detail[COMMIT], "abc");
             put(&mut document, row);
@@ -470,7 +478,7 @@ mod tests {
             one.verdict.value = Some(value);
             one
         });
-        let row = row(cell, &plan, None, &samples, &["no gateway".to_owned()]);
+        let row = row(cell, None, &samples, &["no gateway".to_owned()]);
         assert_eq!((row.value, row.n), (Some(6.0), Some(3)));
         assert_eq!(row.error.as_deref(), Some("no gateway"));
         let mut document = Measurement::new("x", "", 1);
@@ -485,7 +493,7 @@ mod tests {
         let cell = &plan.cells[1];
         put(
             &mut document,
-            row(cell, &plan, None, &[], &["it broke".to_owned()]),
+            row(cell, None, &[], &["it broke".to_owned()]),
         );
         assert!(!is_done(&document, cell));
         let failed = document.rows.first().unwrap();
