@@ -113,8 +113,7 @@ impl<'a> Optimising<'a> {
         record: &'a FlowRecord,
         events: &'a Events,
     ) -> Self {
-        let (rate_bytes_s, rtt_ns) = link(flow.session());
-        let settings = Settings::of_link(rate_bytes_s, rtt_ns);
+        let settings = link(flow.session());
         let half = match facing {
             Facing::Client => Half::near(settings),
             Facing::Server => Half::far(settings),
@@ -299,8 +298,8 @@ impl<'a> Optimising<'a> {
         let now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if shared.link_told.elapsed() >= LINK_NEWS {
             shared.link_told = Instant::now();
-            let (rate_bytes_s, rtt_ns) = link(self.flow.session());
-            shared.half.handle_link(rate_bytes_s, rtt_ns);
+            let settings = link(self.flow.session());
+            shared.half.handle_link(&settings);
         }
         let session = self.flow.session();
         shared
@@ -422,8 +421,8 @@ impl<'a> Optimising<'a> {
     }
 }
 
-/// What a flow may have of the rate towards the peer, in bytes per second, and the round trip in nanoseconds.
-fn link(session: &Session) -> (u64, u64) {
+/// What a flow may have of the link towards the peer.
+fn link(session: &Session) -> Settings {
     let rate_bytes_s = match session.rate_bytes_s() {
         0 => RATE_BYTES_S_ASSUMED,
         known => known,
@@ -431,5 +430,6 @@ fn link(session: &Session) -> (u64, u64) {
     // One at least.
     let rate_bytes_s = (rate_bytes_s as f64 / session.sharers()) as u64;
     let rtt_ns = u64::try_from(session.rtt().as_nanos()).unwrap_or(u64::MAX);
-    (rate_bytes_s, rtt_ns)
+    let loss = session.path().map_or(0.0, |path| path.loss);
+    Settings::of_link(rate_bytes_s, rtt_ns).with_loss(loss)
 }

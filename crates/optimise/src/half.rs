@@ -152,11 +152,10 @@ impl Half {
     }
 
     /// What the link carries towards the other half has been measured anew.
-    pub fn handle_link(&mut self, rate_bytes_s: u64, rtt_ns: u64) {
-        let settings = Settings::of_link(rate_bytes_s, rtt_ns);
+    pub fn handle_link(&mut self, settings: &Settings) {
         match &mut self.state {
-            State::FarSmb(smb) => smb.handle_link(&settings),
-            State::NearSmb(smb) => smb.handle_link(&settings),
+            State::FarSmb(smb) => smb.handle_link(settings, &mut self.out, &mut self.stats),
+            State::NearSmb(smb) => smb.handle_link(settings),
             _ => (),
         }
     }

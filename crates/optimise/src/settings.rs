@@ -11,8 +11,17 @@ const RTT_NS_MIN: u64 = 300_000;
 const FAST_BYTES_S: u64 = 25_000_000;
 /// unless the round trip is longer.
 const FAST_RTT_NS_MIN: u64 = 2 * MS;
-/// At most so many bytes of writes are answered early.
+/// At most so many bytes are read ahead of a connection, and so many of its writes answered early,
+const AHEAD_BYTES_MAX: u64 = 16 << 20;
 const BEHIND_BYTES_MAX: u128 = 16 << 20;
+/// and so many more where what is lost has to be sent again.
+const REPAIR_BYTES_MAX: u64 = 16 << 20;
+/// A packet of which one of so many is lost needs a repair, which may be lost as well. Round trips for each: it is missed, sent
+/// again, and what comes behind it waits at the other end.
+const TRIPS_OF_REPAIR: f64 = 2.0;
+const PACKET_BYTES: u64 = 1_400;
+/// With less that the link carries in 3 s, two blocks of 60 KB take longer than a server waits for an oplock.
+const QUICK_BYTES_MIN: u128 = 24_000;
 /// Nothing is done ahead of others beyond what the link carries in this time: somebody may wait for the file to be let go.
 const QUEUE_S_MAX: u128 = 3;
 /// But a block of a client's at least is answered early.
@@ -27,6 +36,12 @@ pub struct Settings {
     pub rtt_ns_min: u64,
     /// What the link carries while a block is fetched: what it holds in one round trip, or more. Where reading ahead begins.
     pub bdp_bytes: u64,
+    /// Where reading ahead ends, but for blocks that are on their way: the tunnel learns a higher rate only from who has more to send
+    /// than the rate it knows, and what waits for a repair is ahead, too.
+    pub full_bytes: u64,
+    /// Whether a file that others want could be let go in time: the near half hears of that behind a block of the client's or
+    /// two.
+    pub is_quick: bool,
     /// The most that is read ahead of a connection's client, all its files together.
     pub ahead_bytes_max: u64,
     /// What the link carries of the connection while somebody waits for a file.
@@ -43,18 +58,44 @@ impl Settings {
     pub fn of_link(rate_bytes_s: u64, rtt_ns: u64) -> Self {
         let turn_ns = rtt_ns.max(TURN_NS_MIN);
         let bdp_bytes = u128::from(rate_bytes_s) * u128::from(turn_ns) / 1_000_000_000;
+        let bdp_bytes = u64::try_from(bdp_bytes).unwrap_or(u64::MAX);
         Self {
             rtt_ns,
             rtt_ns_min: match rate_bytes_s < FAST_BYTES_S {
                 true => RTT_NS_MIN,
                 false => FAST_RTT_NS_MIN,
             },
-            bdp_bytes: u64::try_from(bdp_bytes).unwrap_or(u64::MAX),
-            ahead_bytes_max: 16 << 20,
+            bdp_bytes,
+            full_bytes: bdp_bytes.saturating_mul(2),
+            is_quick: queue_bytes(rate_bytes_s) >= QUICK_BYTES_MIN,
+            ahead_bytes_max: AHEAD_BYTES_MAX,
             queue_bytes_max: u64::try_from(queue_bytes(rate_bytes_s)).unwrap_or(u64::MAX),
             behind_bytes_max: behind_bytes(rate_bytes_s, rtt_ns),
             detect_ns_max: 200 * MS,
         }
+    }
+
+    /// The same link where this share of packets is lost: what comes behind one that is missing waits at the other end, and the
+    /// link is full only as long as there is more.
+    #[must_use]
+    pub fn with_loss(mut self, loss: f64) -> Self {
+        // Until nothing of a product is missing any more, as a rule.
+        let packets = (self.bdp_bytes / PACKET_BYTES).max(1) as f64;
+        let repairs = match loss > 0.0 {
+            true => packets.ln() / -loss.min(0.5).ln(),
+            false => 0.0,
+        };
+        let repair_bytes = TRIPS_OF_REPAIR * repairs * self.bdp_bytes as f64;
+        let repair_bytes = (repair_bytes as u64).min(REPAIR_BYTES_MAX);
+        for bytes in [
+            &mut self.full_bytes,
+            &mut self.ahead_bytes_max,
+            &mut self.queue_bytes_max,
+            &mut self.behind_bytes_max,
+        ] {
+            *bytes = bytes.saturating_add(repair_bytes);
+        }
+        self
     }
 
     /// Whether the round trip is worth the work at this rate.
@@ -86,6 +127,21 @@ mod tests {
         let gains = |rate, rtt_ns| Settings::of_link(rate, rtt_ns).can_gain();
         assert!(gains(6_480_000, MS / 2) && gains(125_000_000, 2 * MS));
         assert!(!gains(125_000_000, MS / 2) && !gains(6_480_000, MS / 5));
+    }
+
+    #[test]
+    fn the_more_is_lost_the_more_waits_for_a_repair() {
+        let link = Settings::of_link(6_480_000, 500 * MS);
+        assert_eq!(link.with_loss(0.0), link);
+        let products = |loss| link.with_loss(loss).full_bytes as f64 / link.bdp_bytes as f64;
+        let found = [0.001, 0.01, 0.05].map(products);
+        let expected = [4.2, 5.4, 7.2];
+        for (found, expected) in found.into_iter().zip(expected) {
+            assert!((found - expected).abs() < 0.1, "{found} {expected}");
+        }
+        assert!(link.with_loss(0.5).ahead_bytes_max <= 32 << 20);
+        let slow = Settings::of_link(8_000, 500 * MS).with_loss(0.1);
+        assert!(slow.queue_bytes_max < 8_000 * 4, "{slow:?}");
     }
 
     /// 24 who write over a T1: what lies before the last of each is written within seconds.

@@ -89,8 +89,10 @@ impl FarSmb {
     }
 
     /// The link turned out to be another.
-    pub(crate) fn handle_link(&mut self, settings: &Settings) {
-        self.reading.window.handle_link(settings);
+    pub(crate) fn handle_link(&mut self, settings: &Settings, out: &mut Outbox, stats: &mut Stats) {
+        self.read_on(out, |reading, out| {
+            reading.handle_link(settings, out, stats);
+        });
     }
 
     /// When the near half should have answered, or something was held for too long.

@@ -60,6 +60,19 @@ impl Reading {
         }
     }
 
+    /// The link turned out to be another: there may be room for more.
+    pub fn handle_link(&mut self, settings: &Settings, out: &mut Outbox, stats: &mut Stats) {
+        self.window.handle_link(settings);
+        self.ahead_bytes_max = settings.ahead_bytes_max;
+        let files = self.files.iter();
+        let running: Vec<FileId> = files
+            .filter_map(|(id, file)| file.run.as_ref().map(|_| *id))
+            .collect();
+        for id in running {
+            self.fill(id, out, stats);
+        }
+    }
+
     /// What is to be read now; each counts for what was allowed.
     pub fn take_orders(&mut self) -> Vec<OwnRead> {
         std::mem::take(&mut self.orders)

@@ -42,10 +42,11 @@ impl Far {
     }
 
     /// The link turned out to be another.
-    pub(crate) fn handle_link(&mut self, settings: &Settings) {
+    pub(crate) fn handle_link(&mut self, settings: &Settings, out: &mut Outbox, stats: &mut Stats) {
+        self.settings = *settings;
         match &mut self.session {
-            Session::Modern(far) => far.handle_link(settings),
-            Session::Cifs(far) => far.handle_link(settings),
+            Session::Modern(far) => far.handle_link(settings, out, stats),
+            Session::Cifs(far) => far.handle_link(settings, out, stats),
         }
     }
 

@@ -6,8 +6,6 @@ use crate::settings::Settings;
 const CHUNK_BYTES_MAX: u64 = 64 << 10;
 /// And at least.
 const CHUNK_BYTES_MIN: u64 = 16 << 10;
-/// With less that the link carries in 3 s, two blocks of 60 KB take longer than a server waits for an oplock.
-const QUICK_BYTES_MIN: u64 = 24_000;
 /// Reads in a row that are asked for before reading ahead, after it was in vain often.
 const PATIENCE_MAX: u32 = 8;
 
@@ -15,6 +13,7 @@ const PATIENCE_MAX: u32 = 8;
 #[derive(Debug)]
 pub struct Window {
     bdp_bytes: u64,
+    full_bytes: u64,
     limit_bytes: u64,
     chunk_bytes: u64,
     bytes: u64,
@@ -31,21 +30,23 @@ impl Window {
         let limit_bytes = limit_bytes(settings, chunk_bytes);
         Self {
             bdp_bytes: settings.bdp_bytes,
+            full_bytes: settings.full_bytes,
             limit_bytes,
             chunk_bytes,
             bytes: settings.bdp_bytes.clamp(chunk_bytes, limit_bytes),
             used_bytes: 0,
             patience: 1,
-            is_quick: is_quick(settings),
+            is_quick: settings.is_quick,
         }
     }
 
     /// The link turned out to be another, or to be shared with others.
     pub fn handle_link(&mut self, settings: &Settings) {
         self.bdp_bytes = settings.bdp_bytes;
+        self.full_bytes = settings.full_bytes;
         self.chunk_bytes = chunk_bytes(settings.bdp_bytes);
         self.limit_bytes = limit_bytes(settings, self.chunk_bytes);
-        self.is_quick = is_quick(settings);
+        self.is_quick = settings.is_quick;
         if self.patience == 1 {
             self.bytes = self
                 .bytes
@@ -96,7 +97,8 @@ impl Window {
     /// So much was asked for that had been read ahead.
     pub fn handle_used(&mut self, bytes: u64) {
         self.used_bytes += bytes;
-        if self.used_bytes >= self.bytes {
+        // More than a product is ahead only where that is not enough.
+        if self.used_bytes >= self.bytes.min(self.bdp_bytes) {
             self.used_bytes = 0;
             self.patience = 1;
             self.bytes = self.bytes.saturating_mul(2).min(self.limit_bytes);
@@ -112,12 +114,11 @@ impl Window {
         }
     }
 
-    /// Twice what the link is known to hold: the tunnel learns a higher rate only from who has more to send than the
-    /// rate it knows. Still more would only wait in front of the link, and everything else of the connection behind it.
+    /// Still more would only wait in front of the link, and everything else of the connection behind it.
     fn cap(&self, read_bytes: u32) -> u64 {
         let block_bytes = self.chunk_bytes.max(read_bytes.into());
-        let cap = self.bdp_bytes.saturating_mul(2);
-        cap.saturating_add(self.chunk_bytes + 2 * block_bytes)
+        self.full_bytes
+            .saturating_add(self.chunk_bytes + 2 * block_bytes)
             .min(self.limit_bytes)
     }
 }
@@ -128,10 +129,6 @@ fn limit_bytes(settings: &Settings, chunk_bytes: u64) -> u64 {
         .ahead_bytes_max
         .min(settings.queue_bytes_max)
         .max(chunk_bytes)
-}
-
-fn is_quick(settings: &Settings) -> bool {
-    settings.queue_bytes_max >= QUICK_BYTES_MIN
 }
 
 /// A quarter of what the link holds: small enough to begin to flow early.

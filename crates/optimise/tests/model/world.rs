@@ -158,9 +158,12 @@ impl World {
         for line in PEER_LINE {
             self.lines[line].rate_bytes_s = rate_bytes_s.min(learner.rate_bytes_s * 5 / 2);
         }
+        let settings = Settings::of_link(learner.rate_bytes_s, rtt_ns);
         for half in halves {
-            half.handle_link(learner.rate_bytes_s, rtt_ns);
+            half.handle_link(&settings);
         }
+        self.drain(NEAR);
+        self.drain(FAR);
     }
 
     /// Runs until the client has done everything, or the connection is cut.

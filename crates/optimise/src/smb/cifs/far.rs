@@ -102,8 +102,10 @@ impl FarCifs {
         self.lent.due_ns()
     }
 
-    pub(crate) fn handle_link(&mut self, settings: &Settings) {
-        self.reading.window.handle_link(settings);
+    pub(crate) fn handle_link(&mut self, settings: &Settings, out: &mut Outbox, stats: &mut Stats) {
+        self.read_on(out, |reading, out| {
+            reading.handle_link(settings, out, stats);
+        });
     }
 
     /// What the client asked and waits for the server.
