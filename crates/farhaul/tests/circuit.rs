@@ -26,11 +26,16 @@ struct Circuit {
 
 impl Circuit {
     fn up(name: &str, words: &str) -> Self {
+        Self::with_server(name, words, &[])
+    }
+
+    /// With these options of its server.
+    fn with_server(name: &str, words: &str, options: &[&str]) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let name = format!("t{}-{name}", std::process::id());
         let mut lab = Lab::up(&LabOptions::new(name, FARHAUL).with_link(words)).unwrap();
         let server = lab.server().unwrap();
-        let serve = [FARHAUL, "probe", "serve"];
+        let serve = [&[FARHAUL, "probe", "serve"][..], options].concat();
         lab.sandbox_mut().start("probe", &server, &serve).unwrap();
         let begin = Instant::now();
         while !lab.sandbox().log_tail("probe").contains("listening") {
@@ -47,8 +52,13 @@ impl Circuit {
 
     /// The report of an examination that came to its end.
     fn examined(&self) -> Value {
+        self.examined_with(&[])
+    }
+
+    fn examined_with(&self, options: &[&str]) -> Value {
         let mut command = self.lab.client().unwrap().command(FARHAUL);
         command.args(["probe", "diagnose", SERVER, "--json"]);
+        command.args(options);
         let output = command.output().unwrap();
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert!(report["error"].is_null(), "{}", report["error"]);
@@ -94,10 +104,52 @@ fn faults(report: &Value) -> Vec<&str> {
     faults
 }
 
+/// Whether what was sent up filled the circuit, by the report's own words.
+fn is_filled_up(report: &Value) -> bool {
+    let notes = report["verdict"]["notes"].as_array().unwrap();
+    let is_short = |note: &Value| {
+        note.as_str()
+            .unwrap()
+            .starts_with("nothing filled the circuit up")
+    };
+    !notes.iter().any(is_short)
+}
+
 /// Payload rate of the TCP stream from the client.
 fn rate_up(report: &Value) -> f64 {
     let way = &report["observations"]["tcp_up"]["test"]["up"];
     way["steady_bit_per_s"].as_f64().unwrap()
+}
+
+/// The case that the memo took weeks for.
+#[test]
+fn a_window_that_the_servers_program_has_fixed_is_named_with_its_size() {
+    let words = "rate 1gbit delay 5ms";
+    let circuit = Circuit::with_server("memo", words, &["--window", "8k"]);
+    let report = circuit.examined_with(&["--time", "1"]);
+    let is_it = |finding: &&Value| finding["fault"] == "receive_window";
+    let named: Vec<_> = findings(&report).iter().filter(is_it).collect();
+    let [finding] = named[..] else {
+        panic!("{}", report["verdict"]);
+    };
+    assert_eq!(finding["direction"], "up");
+    let sentence = finding["sentence"].as_str().unwrap();
+    assert!(
+        sentence.starts_with("The server's receive window of 8.0 KB "),
+        "{sentence}"
+    );
+    let remedy = finding["remedy"].as_str().unwrap();
+    assert!(
+        remedy.contains("farhaul probe serve --window") && !remedy.contains("sysctl"),
+        "{remedy}"
+    );
+    // 957 Mbit/s of payload. A machine with other work emulates less, and then the
+    // report has to say that this is not the circuit's.
+    let expected = finding["expected_bit_per_s"].as_f64().unwrap();
+    let least = if is_filled_up(&report) { 700e6 } else { 100e6 };
+    assert!((least..1000e6).contains(&expected), "{}", report["verdict"]);
+    // 8192 bytes a round trip of 10 ms and what the emulator is late.
+    assert!((4e6..6.6e6).contains(&rate_up(&report)), "{finding}");
 }
 
 #[test]

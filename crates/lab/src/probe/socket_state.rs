@@ -154,6 +154,9 @@ pub struct SocketSettings {
     pub send_buffer_bytes: u64,
     /// SO_RCVBUF as the kernel has it, bytes.
     pub receive_buffer_bytes: u64,
+    /// Whether the program has fixed the receive buffer, so that it does not grow;
+    /// null where the kernel does not tell (before 5.14).
+    pub receive_buffer_fixed: Option<bool>,
     /// Congestion control.
     pub congestion_control: String,
     /// State right after the handshake.
@@ -170,11 +173,22 @@ impl SocketSettings {
         Ok(Self {
             send_buffer_bytes: socket.send_buffer_size()? as u64,
             receive_buffer_bytes: socket.recv_buffer_size()? as u64,
+            receive_buffer_fixed: is_receive_buffer_fixed(stream.as_raw_fd()),
             congestion_control: control.trim_end_matches('\0').to_owned(),
             at_start: TcpState::of(stream)?,
             syn: saved_syn(stream).and_then(|bytes| crate::probe::syn::SynOptions::read(&bytes)),
         })
     }
+}
+
+fn is_receive_buffer_fixed(socket: RawFd) -> Option<bool> {
+    /// asm-generic/socket.h.
+    const SO_BUF_LOCK: i32 = 72;
+    /// linux/socket.h.
+    const SOCK_RCVBUF_LOCK: i32 = 2;
+    let mut raw = [0; 4];
+    get(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &mut raw).ok()?;
+    Some(i32::from_ne_bytes(raw) & SOCK_RCVBUF_LOCK != 0)
 }
 
 /// Lets accepted connections remember their SYN.
@@ -309,5 +323,18 @@ mod tests {
         assert_eq!(near_state.send_window_shift, far_state.receive_window_shift);
         let settings = SocketSettings::of(&far).unwrap();
         assert_eq!(settings.syn.unwrap().mss_bytes, Some(65495));
+    }
+
+    #[test]
+    fn a_buffer_that_a_program_has_fixed_is_told_from_the_kernels_own() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // Kernels before 5.14 do not tell.
+        let before = SocketSettings::of(&near).unwrap().receive_buffer_fixed;
+        fix_buffer_for(near.as_raw_fd(), 8192).unwrap();
+        let after = SocketSettings::of(&near).unwrap().receive_buffer_fixed;
+        assert_ne!((before, after), (None, Some(true)));
+        assert_ne!(before, Some(true));
+        assert_ne!(after, Some(false));
     }
 }

@@ -86,31 +86,79 @@ pub(super) fn window_scaling(way: &Way<'_>) -> Option<Finding> {
     })
 }
 
+/// What keeps a receive window small, and so what changes it.
+#[derive(Debug, Clone, Copy)]
+struct Narrow {
+    /// `tcp_rmem` ends below what the circuit holds.
+    is_set: bool,
+    /// The program has fixed the buffer.
+    is_fixed: bool,
+}
+
+impl Narrow {
+    fn remedy(self, way: &Way<'_>, enough: u64) -> String {
+        let (_, receiver) = way.ends();
+        let system = format!("sysctl -w net.ipv4.tcp_rmem='4096 131072 {enough}'");
+        let most = way
+            .receiver_host
+            .and_then(|host| host.receive_buffer_set_max_bytes)
+            .filter(|most| *most < enough);
+        let room = most.map_or_else(String::new, |most| {
+            format!(", of which net.core.rmem_max there allows {most}")
+        });
+        let program = "do not fix the receive buffer of the program (SO_RCVBUF, iperf -w, farhaul probe serve --window)";
+        match (self.is_set, self.is_fixed) {
+            (true, false) => format!("on the {receiver}: {system}"),
+            (true, true) => format!("on the {receiver}: {system}, and {program}"),
+            (false, _) => format!(
+                "on the {receiver}: {program}, or fix it to {enough} bytes{room}; on Windows: netsh int tcp set global autotuninglevel=normal, TcpWindowSize in HKLM\\SYSTEM\\CurrentControlSet\\Services\\Tcpip\\Parameters before Vista"
+            ),
+        }
+    }
+}
+
+/// What makes the receiver's window a fault. The first windows do not count: they
+/// may be larger than what the receiver keeps to.
+fn narrow(way: &Way<'_>, limits: &Limits<'_>, ceiling: Option<u64>) -> Option<Narrow> {
+    let figures = limits.figures;
+    let window = figures.send_window_steady_bytes as f64;
+    let small_bytes = limits.bdp_bytes * SMALL_BUFFER;
+    // Who does not read in time has small windows, too.
+    let reads = figures.receiver_busy < BUSY_SHARE;
+    let is_seen = limits.share < FULL_SHARE
+        && figures.receive_window_limited >= LIMITED_SHARE
+        && reads
+        && window < limits.bdp_bytes;
+    let narrow = Narrow {
+        is_set: ceiling.is_some_and(|most| (most as f64) < small_bytes),
+        is_fixed: way.has_fixed_receive_buffer() && reads && (1.0..small_bytes).contains(&window),
+    };
+    // Without scaling the limit is another one, unless it is even below 64 KB.
+    let is_below = narrow.is_fixed && window < UNSCALED_BYTES / 2.0;
+    let is_hidden =
+        !figures.scales_windows && ceiling.is_none_or(|most| most >= 64 << 10) && !is_below;
+    let is_fault = is_seen || narrow.is_set || narrow.is_fixed;
+    (is_fault && !is_hidden).then_some(narrow)
+}
+
 pub(super) fn receive_window(way: &Way<'_>) -> Option<Finding> {
     let limits = limits(way)?;
-    let figures = limits.figures;
     let (_, receiver) = way.ends();
     let ceiling = way
         .receiver_host
         .and_then(|host| host.receive_buffer_bytes)
         .map(|[.., most]| most);
-    let is_seen = limits.share < FULL_SHARE
-        && figures.receive_window_limited >= LIMITED_SHARE
-        && figures.receiver_busy < BUSY_SHARE
-        && (figures.send_window_max_bytes as f64) < limits.bdp_bytes;
-    let is_set = ceiling.is_some_and(|most| (most as f64) < limits.bdp_bytes * SMALL_BUFFER);
-    // Without scaling the limit is another one, unless it is even below 64 KB.
-    let is_hidden = !figures.scales_windows && ceiling.is_none_or(|most| most >= 64 << 10);
-    if !(is_seen || is_set) || is_hidden {
-        return None;
-    }
-    let window = figures.send_window_max_bytes;
+    let narrow = narrow(way, &limits, ceiling)?;
+    let window = limits.figures.send_window_steady_bytes;
     let rtt_us = way.idle_rtt_us;
     let allowed = window_rate_bit_per_s(window, rtt_us as u64);
-    let enough = enough_bytes(limits.bdp_bytes);
     let setting = ceiling.map_or_else(String::new, |most| {
         format!("; net.ipv4.tcp_rmem there ends at {most} bytes")
     });
+    let fixed = match narrow.is_fixed {
+        true => "; its program has fixed the receive buffer",
+        false => "",
+    };
     Some(Finding {
         fault: Fault::ReceiveWindow,
         direction: Some(way.direction),
@@ -121,7 +169,9 @@ pub(super) fn receive_window(way: &Way<'_>) -> Option<Finding> {
             limits.bdp_bytes / 1024.0
         ),
         evidence: vec![
-            format!("the {receiver} advertised at most {window} bytes{setting}"),
+            format!(
+                "the {receiver} advertised at most {window} bytes in the second half of the test{setting}{fixed}"
+            ),
             format!(
                 "{window} bytes / {:.1} ms = {}",
                 rtt_us / 1e3,
@@ -129,18 +179,11 @@ pub(super) fn receive_window(way: &Way<'_>) -> Option<Finding> {
             ),
             format!(
                 "the window was the limit for {:.0} % of the time",
-                figures.receive_window_limited * 100.0
+                limits.figures.receive_window_limited * 100.0
             ),
             way.got_of(),
         ],
-        remedy: match is_set {
-            true => {
-                format!("on the {receiver}: sysctl -w net.ipv4.tcp_rmem='4096 131072 {enough}'")
-            }
-            false => format!(
-                "on the {receiver}: do not fix the receive buffer of the program (SO_RCVBUF, iperf -w), or fix it to {enough} bytes; on Windows: netsh int tcp set global autotuninglevel=normal, TcpWindowSize in HKLM\\SYSTEM\\CurrentControlSet\\Services\\Tcpip\\Parameters before Vista"
-            ),
-        },
+        remedy: narrow.remedy(way, enough_bytes(limits.bdp_bytes)),
         expected_bit_per_s: Some(limits.capacity_bit_per_s),
     })
 }

@@ -2,6 +2,7 @@
 
 mod notes;
 mod starved;
+mod windows;
 
 use super::*;
 use crate::probe::datagram_flow::{Delays, FlowCount, FlowPlan};
@@ -100,6 +101,7 @@ fn figures() -> WayFigures {
     WayFigures {
         data_segments: 20_000,
         send_window_max_bytes: 3_000_000,
+        send_window_steady_bytes: 3_000_000,
         send_window_bytes: 3_000_000,
         segment_bytes: 1448,
         min_rtt_us: 40_000,
@@ -189,7 +191,7 @@ fn a_small_receive_window_is_named_with_what_it_allows() {
     let seen = |seen: &mut Observations| {
         slow(seen, |figures| {
             figures.receive_window_limited = 0.97;
-            figures.send_window_max_bytes = 65_536;
+            figures.send_window_steady_bytes = 65_536;
         });
     };
     let verdict = changed(seen);
@@ -244,7 +246,7 @@ fn missing_window_scaling_is_the_hosts_or_the_ways() {
     let unscaled = |figures: &mut WayFigures| {
         figures.scales_windows = false;
         figures.receive_window_limited = 0.9;
-        figures.send_window_max_bytes = 65_535;
+        figures.send_window_steady_bytes = 65_535;
     };
     let verdict = changed(|seen| {
         slow(seen, unscaled);
@@ -286,7 +288,7 @@ fn a_host_without_processor_time_is_not_a_small_window() {
     let verdict = changed(|seen| {
         slow(seen, |figures| {
             figures.receive_window_limited = 0.9;
-            figures.send_window_max_bytes = 100_000;
+            figures.send_window_steady_bytes = 100_000;
             (figures.receiver_busy, figures.receiver_starved) = (0.99, 0.8);
         });
     });

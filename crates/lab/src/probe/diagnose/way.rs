@@ -275,6 +275,12 @@ impl<'a> Way<'a> {
         test.up.as_ref().or(test.down.as_ref())
     }
 
+    /// Whether the receiving program has fixed its buffer, as far as its kernel tells.
+    pub(super) fn has_fixed_receive_buffer(&self) -> bool {
+        let stream = self.tcp().and_then(|tcp| tcp.streams.first());
+        stream.is_some_and(|pair| pair.receiver.settings.receive_buffer_fixed == Some(true))
+    }
+
     /// Payload rate of the TCP stream, in the second half of its time.
     pub(super) fn goodput_bit_per_s(&self) -> Option<f64> {
         self.tcp()?.steady_bit_per_s
