@@ -142,8 +142,12 @@ fn run_words(run: &Run) -> String {
         false if run.is_examined() => ", held up by the machine: not counted",
         false => ", not counted",
     };
+    let window = match run.server_window_bytes {
+        Some(bytes) => format!(", --window {bytes}"),
+        None => String::new(),
+    };
     format!(
-        "{} [{}] {outcome}, {:.0} s{held_up}",
+        "{} [{}{window}] {outcome}, {:.0} s{held_up}",
         run.plant.name(),
         run.words,
         run.seconds

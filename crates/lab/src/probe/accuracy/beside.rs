@@ -115,7 +115,7 @@ fn measured(
     lab_options.seed = seed;
     let mut lab = Lab::up(&lab_options)?;
     lab.interrupt_by(Arc::clone(&options.stop));
-    serving(&mut lab, &options.program)?;
+    serving(&mut lab, &options.program, None)?;
     let server = lab.server()?;
     let command = ["iperf3", "-s", "-p", PORT, "--forceflush"];
     lab.sandbox_mut().start(SERVER_NAME, &server, &command)?;

@@ -91,7 +91,7 @@ fn campaign(options: &MemoOptions) -> Result<(Campaign, Vec<Look>), LabError> {
     let lab_options = LabOptions::new(&options.lab, &options.program).with_link(LINK);
     let mut lab = Lab::up(&lab_options)?;
     lab.interrupt_by(Arc::clone(&options.stop));
-    let server = serving(&mut lab, &options.program)?;
+    let server = serving(&mut lab, &options.program, None)?;
     let mut command = lab.client()?.command(&options.program.to_string_lossy());
     command
         .args(["probe", "campaign", &SERVER.to_string(), "--json"])

@@ -143,7 +143,7 @@ fn campaign(options: &MemoOptions, table: &Table, circuit: &Circuit) -> Result<C
     let lab_options = LabOptions::new(&options.lab, &options.program).with_link(circuit.words);
     let mut lab = Lab::up(&lab_options)?;
     lab.interrupt_by(Arc::clone(&options.stop));
-    serving(&mut lab, &options.program)?;
+    serving(&mut lab, &options.program, None)?;
     let each = options.runs.unwrap_or(table.runs);
     let runs = each.saturating_mul(table.windows_count).to_string();
     let (name, made_by) = (circuit.name, &options.made_by);

@@ -84,9 +84,14 @@ pub struct Run {
     pub made_by: String,
     /// The circuit.
     pub words: String,
+    /// Receive window that the server's program was told to fix; null where it was
+    /// not.
+    #[serde(default)]
+    pub server_window_bytes: Option<u32>,
     /// What was named.
     pub found: Vec<Fault>,
-    /// Whether exactly what was planted was named, and a small buffer where it is.
+    /// Whether exactly what was planted was named, a small buffer where it is, and
+    /// a small window with the setting that makes it small.
     pub is_right: bool,
     /// The verdict's sentence.
     pub sentence: String,
@@ -277,6 +282,7 @@ mod tests {
             seed,
             made_by: "me".to_owned(),
             words: String::new(),
+            server_window_bytes: None,
             found: Vec::new(),
             is_right: true,
             sentence: String::new(),

@@ -105,6 +105,9 @@ pub struct Circuit {
     pub client: Vec<(&'static str, String)>,
     /// Settings of the server's host.
     pub server: Vec<(&'static str, String)>,
+    /// Window that the server's program is told to fix: as good a way to make it
+    /// small as the system's setting, with another remedy.
+    pub server_window_bytes: Option<u32>,
     /// Share of a processor the server's program has.
     pub server_cpu: Option<f64>,
     /// Loss of a direction while the other is full.
@@ -112,6 +115,29 @@ pub struct Circuit {
 }
 
 impl Circuit {
+    /// A small receive window of the server, in one of two ways.
+    fn narrow(&mut self, bytes: u64, is_fixed: bool) {
+        match u32::try_from(bytes) {
+            Ok(bytes) if is_fixed => self.server_window_bytes = Some(bytes),
+            _ => self.server.push(("ipv4/tcp_rmem", three(bytes))),
+        }
+    }
+
+    /// Whether what a finding tells to do is about the setting that was planted,
+    /// where there are two that make the same fault.
+    pub(super) fn is_cured_by(&self, finding: &Finding) -> bool {
+        let names = |setting: &str| finding.remedy.contains(setting);
+        let (is_system, is_program) = (names("net.ipv4.tcp_rmem"), names("SO_RCVBUF"));
+        match finding.fault {
+            Fault::ReceiveWindow => is_program != is_system && is_program == self.is_fixed(),
+            _ => true,
+        }
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.server_window_bytes.is_some()
+    }
+
     /// What Linux has by itself holds less than the longest circuits.
     fn have_room(&mut self, bdp_bytes: f64) {
         let most = (bdp_bytes * 4.0) as u64 + (6 << 20);
@@ -144,6 +170,10 @@ impl Draw {
         least + self.unit() * (most - least)
     }
 
+    fn coin(&mut self) -> bool {
+        self.unit() < 0.5
+    }
+
     /// Evenly spread in its logarithm.
     fn scale(&mut self, least: f64, most: f64) -> f64 {
         (least.ln() + self.unit() * (most / least).ln()).exp()
@@ -170,6 +200,7 @@ pub fn draw(plant: Plant, seed: u64) -> Circuit {
         words: format!("rate {rate_mbit:.3}mbit delay {:.3}ms", rtt_ms / 2.0),
         client: Vec::new(),
         server: Vec::new(),
+        server_window_bytes: None,
         server_cpu: None,
         duplex_loss: None,
     };
@@ -177,9 +208,7 @@ pub fn draw(plant: Plant, seed: u64) -> Circuit {
     match plant {
         Plant::Clean => {}
         Plant::CleanWide => circuit.have_room(bdp_bytes),
-        Plant::ReceiveWindow => circuit
-            .server
-            .push(("ipv4/tcp_rmem", three(small(&mut draw)))),
+        Plant::ReceiveWindow => circuit.narrow(small(&mut draw), draw.coin()),
         Plant::WindowScaling => circuit
             .server
             .push(("ipv4/tcp_window_scaling", "0".to_owned())),
@@ -205,9 +234,7 @@ pub fn draw(plant: Plant, seed: u64) -> Circuit {
         }
         Plant::Reordering => circuit.words += &reordering(&mut draw),
         Plant::WindowAndLoss => {
-            circuit
-                .server
-                .push(("ipv4/tcp_rmem", three(small(&mut draw))));
+            circuit.narrow(small(&mut draw), draw.coin());
             circuit.words += &format!(" loss {:.2}%", draw.between(0.1, 1.0));
         }
         Plant::BlackHoleAndReordering => {
@@ -254,16 +281,52 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_small_buffer_has_one_direction() {
-        let finding = |fault, direction| Finding {
+    fn finding(fault: Fault, direction: Option<Direction>) -> Finding {
+        Finding {
             fault,
             direction,
             sentence: String::new(),
             evidence: Vec::new(),
             remedy: String::new(),
             expected_bit_per_s: None,
+        }
+    }
+
+    #[test]
+    fn a_small_window_is_the_systems_as_often_as_the_programs() {
+        for plant in [Plant::ReceiveWindow, Plant::WindowAndLoss] {
+            let circuits: Vec<_> = (0..400).map(|seed| draw(plant, seed)).collect();
+            let fixed = circuits.iter().filter(|circuit| circuit.is_fixed());
+            assert!((150..250).contains(&fixed.count()), "{plant:?}");
+            for circuit in circuits {
+                assert_eq!(circuit.server.is_empty(), circuit.is_fixed());
+            }
+        }
+    }
+
+    #[test]
+    fn what_cures_a_small_window_depends_on_how_it_was_made() {
+        let told = |remedy: &str| Finding {
+            remedy: remedy.to_owned(),
+            ..finding(Fault::ReceiveWindow, Some(Direction::Up))
         };
+        let (system, program) = (
+            "on the server: sysctl -w net.ipv4.tcp_rmem='4096 131072 1048576'",
+            "on the server: do not fix the receive buffer of the program (SO_RCVBUF)",
+        );
+        let both = format!("{system}, and {program}");
+        let mut circuit = draw(Plant::Clean, 1);
+        for (is_fixed, cures) in [(false, [true, false, false]), (true, [false, true, false])] {
+            circuit.narrow(8192, is_fixed);
+            let outcomes =
+                [system, program, both.as_str()].map(|remedy| circuit.is_cured_by(&told(remedy)));
+            assert_eq!(outcomes, cures);
+        }
+        assert!(circuit.is_cured_by(&finding(Fault::Loss, None)));
+    }
+
+    #[test]
+    fn a_small_buffer_has_one_direction() {
         let (up, down) = (Some(Direction::Up), Some(Direction::Down));
         assert!(has_its_direction(&finding(Fault::ReceiveWindow, up)));
         assert!(!has_its_direction(&finding(Fault::ReceiveWindow, down)));

@@ -13,6 +13,7 @@ use super::trouble::Trouble;
 use super::{AccuracyOptions, Held, Run};
 use crate::deployment::Lab;
 use crate::error::{During, LabError};
+use crate::probe::diagnose::Finding;
 use crate::probe::report::Report;
 use crate::topology::{LabOptions, SERVER};
 
@@ -50,7 +51,8 @@ pub(super) fn once(
         plant: job.plant,
         seed: job.seed,
         made_by: options.made_by.clone(),
-        words: circuit.words,
+        words: circuit.words.clone(),
+        server_window_bytes: circuit.server_window_bytes,
         found: Vec::new(),
         is_right: false,
         sentence: String::new(),
@@ -69,7 +71,7 @@ pub(super) fn once(
         Ok(seen) => {
             run.held = seen.held;
             (run.lateness_max_ms, run.lateness_p99_ms) = seen.lateness;
-            let report = run.take(seen.said);
+            let report = run.take(seen.said, &circuit);
             Ok((run, report))
         }
     }
@@ -78,7 +80,7 @@ pub(super) fn once(
 impl Run {
     /// What came of the examination. One that somebody ended is none; any other
     /// error is its own, that it said nothing readable, too.
-    fn take(&mut self, said: Result<Report, String>) -> Option<Report> {
+    fn take(&mut self, said: Result<Report, String>, circuit: &Circuit) -> Option<Report> {
         let report = match said {
             Ok(report) => report,
             Err(why) => {
@@ -93,8 +95,10 @@ impl Run {
         }
         if let Some(verdict) = &report.verdict {
             self.found = verdict.faults();
-            let are_placed = verdict.findings.iter().all(has_its_direction);
-            let is_it = self.found == self.plant.expected() && are_placed;
+            let is_apt =
+                |finding: &Finding| has_its_direction(finding) && circuit.is_cured_by(finding);
+            let are_apt = verdict.findings.iter().all(is_apt);
+            let is_it = self.found == self.plant.expected() && are_apt;
             self.is_right = is_it && self.error.is_none();
             self.sentence.clone_from(&verdict.sentence);
         }
@@ -125,7 +129,7 @@ fn examined(options: &AccuracyOptions, job: &Job, circuit: &Circuit) -> Result<S
             .collect();
         namespace.set(&settings)?;
     }
-    let server_pid = serving(&mut lab, &options.program)?;
+    let server_pid = serving(&mut lab, &options.program, circuit.server_window_bytes)?;
     let trouble = Trouble::begin(circuit, &lab, server_pid)?;
     let watch = Watch::begin(options.jobs, &job.lab);
     if circuit.server_cpu.is_none() {
@@ -160,12 +164,21 @@ fn lateness(lab: &Lab) -> Result<(f64, f64), LabError> {
     Ok((late_ms("lateness_max_ns"), late_ms("lateness_p99_ns")))
 }
 
-/// Starts the far end in the server's namespace.
-pub(super) fn serving(lab: &mut Lab, program: &Path) -> Result<i32, LabError> {
+/// Starts the far end in the server's namespace, with a receive window of its own
+/// where one is given.
+pub(super) fn serving(
+    lab: &mut Lab,
+    program: &Path,
+    window_bytes: Option<u32>,
+) -> Result<i32, LabError> {
     let (server, program) = (lab.server()?, program.to_string_lossy());
-    let process =
-        lab.sandbox_mut()
-            .start("probe-server", &server, &[&program, "probe", "serve"])?;
+    let window = window_bytes.map(|bytes| bytes.to_string());
+    let mut command = vec![&*program, "probe", "serve"];
+    if let Some(window) = &window {
+        command.extend(["--window", window.as_str()]);
+    }
+    let sandbox = lab.sandbox_mut();
+    let process = sandbox.start("probe-server", &server, &command)?;
     lab.wait_ready("probe-server", "the test server", SERVER_PATIENCE, |lab| {
         let log = fs::read_to_string(lab.sandbox().log_path("probe-server"));
         log.is_ok_and(|log| log.contains("listening"))
@@ -232,7 +245,7 @@ mod tests {
     fn taken(said: Result<Report, String>) -> Run {
         let mut run = run(Plant::Clean, 1, 0.1, None);
         run.is_right = false;
-        run.take(said);
+        run.take(said, &draw(Plant::Clean, 1));
         run
     }
 

@@ -49,6 +49,10 @@ fn row(options: &AccuracyOptions, runs: &[Run], plant: Plant) -> Row {
         .filter(|run| !run.is_examined())
         .count();
     let without_verdict = counted.iter().filter(|run| run.error.is_some()).count();
+    let fixed = counted
+        .iter()
+        .filter(|run| run.server_window_bytes.is_some());
+    let fixed = fixed.count();
     let right_of = |runs: &[&Run]| runs.iter().filter(|run| run.is_right).count();
     let name = plant.name();
     let share = right_of(&counted) as f64 / counted.len() as f64;
@@ -73,6 +77,7 @@ fn row(options: &AccuracyOptions, runs: &[Run], plant: Plant) -> Row {
     row.detail("runs_counted", counted.len())
         .detail("runs_right", right_of(&counted))
         .detail("runs_without_verdict", without_verdict)
+        .detail("runs_of_fixed_windows", fixed)
         .detail("runs_missing", planned - counted.len())
         .detail("attempts_failed", failed)
         .detail("attempts_held_up", held_up.len())
