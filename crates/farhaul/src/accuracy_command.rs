@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
-use farhaul_lab::measurement::Row;
+use farhaul_lab::measurement::{Measurement, Row};
 use farhaul_lab::probe::accuracy::beside::{self, BesideOptions};
-use farhaul_lab::probe::accuracy::endurance;
 use farhaul_lab::probe::accuracy::memo::{self, MemoOptions, TABLES, Table};
 use farhaul_lab::probe::accuracy::plant::Plant;
-use farhaul_lab::probe::accuracy::{self, AccuracyOptions, Run, fingerprint};
+use farhaul_lab::probe::accuracy::{self, AccuracyOptions, Run, document, endurance, fingerprint};
 use farhaul_lab::require_root;
 
 use crate::failure::Failure;
@@ -42,8 +41,8 @@ pub(crate) struct AccuracyCommand {
     /// Base of all random draws.
     #[arg(long, value_name = "N", default_value_t = 2012)]
     seed: u64,
-    /// Folder for probe.json and probe-runs.jsonl; runs found there are not
-    /// done again.
+    /// Folder for probe.json and probe-runs.jsonl; runs found there are
+    /// not done again, and parts that are not run stay in the document.
     #[arg(long, value_name = "FOLDER", default_value = "out")]
     out: PathBuf,
     /// Name of the labs it makes.
@@ -92,9 +91,9 @@ impl AccuracyCommand {
                 self.only
             )));
         }
-        let mut rows = Vec::new();
+        let mut book = Book::open(self.out.clone(), &options);
         for table in tables {
-            rows.extend(memo::rows(&self.memo(&options), table, &tell)?);
+            book.put(memo::rows(&self.memo(&options), table, &tell)?)?;
         }
         if is_beside {
             let beside = BesideOptions {
@@ -103,19 +102,57 @@ impl AccuracyCommand {
                 program: options.program.clone(),
                 stop: Arc::clone(&options.stop),
             };
-            rows.extend(beside::rows(&beside, &tell)?);
+            book.put(beside::rows(&beside, &tell)?)?;
         }
         if is_endurance {
-            rows.extend(endurance::rows(&self.memo(&options), &tell)?);
+            book.put(endurance::rows(&self.memo(&options), &tell)?)?;
         }
-        let mut document = accuracy::run(&options, &|run| tell(&run_words(run)))?;
-        document.rows.extend(rows);
-        let path = document.write(&self.out)?;
-        for row in &document.rows {
-            print::line(&row_words(row))?;
+        book.put(accuracy::run(&options, &|run| tell(&run_words(run)))?)?;
+        book.end()
+    }
+}
+
+/// The document while its parts are run: written after each, so that what is
+/// stopped later loses none.
+struct Book {
+    folder: PathBuf,
+    document: Measurement,
+    /// Of this run, as lines.
+    lines: Vec<String>,
+    is_ok: bool,
+}
+
+impl Book {
+    fn open(folder: PathBuf, options: &AccuracyOptions) -> Self {
+        let fresh = Measurement::new(document::NAME, accuracy::plan(options), options.seed);
+        let (document, anew) = document::open(&folder, fresh);
+        if let Some(why) = anew {
+            tell(&why);
+        }
+        Self {
+            folder,
+            document,
+            lines: Vec::new(),
+            is_ok: true,
+        }
+    }
+
+    fn put(&mut self, rows: Vec<Row>) -> Result<(), Failure> {
+        self.is_ok &= rows.iter().all(|row| row.ok != Some(false));
+        self.lines.extend(rows.iter().map(row_words));
+        document::put(&mut self.document, rows);
+        document::write(&self.document, &self.folder)?;
+        Ok(())
+    }
+
+    /// What came of the parts of this run.
+    fn end(self) -> Result<(), Failure> {
+        let path = document::write(&self.document, &self.folder)?;
+        for line in &self.lines {
+            print::line(line)?;
         }
         print::line(&path.display().to_string())?;
-        match document.is_ok() {
+        match self.is_ok {
             true => Ok(()),
             false => Err(Failure::Reported),
         }

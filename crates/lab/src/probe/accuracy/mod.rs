@@ -5,6 +5,7 @@
 
 pub mod beside;
 mod child;
+pub mod document;
 pub mod endurance;
 mod group;
 pub mod memo;
@@ -25,13 +26,13 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{During, LabError};
-use crate::measurement::Measurement;
+use crate::measurement::Row;
 
 use super::diagnose::Fault;
 use plant::Plant;
 use record::Record;
 use single::{Job, once};
-pub use table::measurement;
+pub use table::plan;
 
 /// A run with a departure later than this says nothing about the verdict: the
 /// least round trip that is drawn, but for circuits drawn widely.
@@ -161,16 +162,13 @@ impl AccuracyOptions {
 }
 
 /// Runs what is missing, which is also what the lab failed at or the machine held
-/// up, in this or an earlier go, and puts everything together.
-pub fn run(
-    options: &AccuracyOptions,
-    tell: &(dyn Fn(&Run) + Sync),
-) -> Result<Measurement, LabError> {
+/// up, in this or an earlier go, and gives a row of each plant.
+pub fn run(options: &AccuracyOptions, tell: &(dyn Fn(&Run) + Sync)) -> Result<Vec<Row>, LabError> {
     let mut record = Record::open(&options.runs_file, &options.made_by)?;
     for _attempt in 0..ATTEMPTS {
         record = tried(options, record, tell)?;
     }
-    Ok(measurement(options, &record.runs))
+    Ok(table::rows(options, &record.runs))
 }
 
 /// Tries each missing run once.
@@ -260,7 +258,6 @@ fn seed_of(base: u64, plant: Plant, number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::Row;
 
     fn options(plants: Vec<Plant>) -> AccuracyOptions {
         AccuracyOptions {
@@ -317,7 +314,7 @@ mod tests {
             lost(run(Plant::Loss1, seeds[1], 0.1, None)),
             run(Plant::Loss1, seeds[1], 0.1, None),
         ];
-        let row = &measurement(&options, &runs).rows[0];
+        let row = &table::rows(&options, &runs)[0];
         assert_eq!((row.value, row.ok), (Some(0.5), Some(false)));
         for (key, expected) in [
             ("runs_counted", 2),
@@ -356,9 +353,9 @@ mod tests {
             run(Plant::Loss1, lossy[1], 0.1, None),
             wrong(run(Plant::Loss1, lossy[1] + 1, 0.1, None)),
         ];
-        let document = measurement(&options, &runs);
-        let [clean_row, loss_row] = &document.rows[..] else {
-            panic!("{document:?}");
+        let rows = table::rows(&options, &runs);
+        let [clean_row, loss_row] = &rows[..] else {
+            panic!("{rows:?}");
         };
         // Two of its five circuits have a run that counts.
         assert_eq!((clean_row.value, clean_row.ok), (Some(0.0), Some(false)));
@@ -370,12 +367,12 @@ mod tests {
         assert_eq!(told(clean_row, "runs_missing"), Some(3));
         assert_eq!(told(loss_row, "attempts_held_up"), Some(1));
         assert_eq!(told(loss_row, "attempts_held_up_right"), Some(0));
-        assert_eq!(measurement(&options, &[]).rows[0].ok, Some(false));
+        assert_eq!(table::rows(&options, &[])[0].ok, Some(false));
         let all: Vec<Run> = options
             .seeds(Plant::Clean)
             .map(|seed| run(Plant::Clean, seed, 0.1, None))
             .collect();
-        let whole = &measurement(&options, &all).rows[0];
+        let whole = &table::rows(&options, &all)[0];
         assert_eq!((whole.value, whole.ok), (Some(0.0), Some(true)));
         assert_eq!(whole.error, None);
     }

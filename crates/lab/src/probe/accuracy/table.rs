@@ -4,26 +4,25 @@ use super::plant::{Plant, RATE_MBIT_MAX, RTT_MS_MAX, RTT_MS_MIN};
 use super::{
     AccuracyOptions, LATENESS_MS_MAX, LATENESS_P99_MS_MAX, Run, STOLEN_SHARE_MAX, WAITED_SHARE_MAX,
 };
-use crate::measurement::{Measurement, Op, Row};
+use crate::measurement::{Op, Row};
 
 const RIGHT: f64 = 0.95;
 const FALSE_ALARMS: f64 = 0.02;
 
+/// What is done, whichever parts are: the same program does the same.
+pub fn plan(options: &AccuracyOptions) -> String {
+    let (waited, stolen) = (WAITED_SHARE_MAX * 100.0, STOLEN_SHARE_MAX * 100.0);
+    format!(
+        "faults planted on emulated circuits of 10 to 150 Mbit/s and 10 to 100 ms (clean_wide: 10 to {RATE_MBIT_MAX} Mbit/s and {RTT_MS_MIN} to {RTT_MS_MAX} ms), by program {}; not counted and done again are runs whose emulator was once later than {LATENESS_MS_MAX} ms, or {LATENESS_P99_MS_MAX} ms in one departure of a hundred, whose programs waited for a processor for more than {waited} % of the time, or from whose machine the host took more than {stolen} % of a processor",
+        options.made_by
+    )
+}
+
 /// Each plant's share of right verdicts, among runs that the machine did not
 /// hold up. An examination that ended in an error is not right.
-pub fn measurement(options: &AccuracyOptions, runs: &[Run]) -> Measurement {
-    let (waited, stolen) = (WAITED_SHARE_MAX * 100.0, STOLEN_SHARE_MAX * 100.0);
-    let plan = format!(
-        "faults planted on emulated circuits of 10 to 150 Mbit/s and 10 to 100 ms (clean_wide: 10 to {RATE_MBIT_MAX} Mbit/s and {RTT_MS_MIN} to {RTT_MS_MAX} ms), {} runs each, {} at once, by program {}; not counted and done again are runs whose emulator was once later than {LATENESS_MS_MAX} ms, or {LATENESS_P99_MS_MAX} ms in one departure of a hundred, whose programs waited for a processor for more than {waited} % of the time, or from whose machine the host took more than {stolen} % of a processor",
-        options.runs, options.jobs, options.made_by
-    );
-    let mut document = Measurement::new("probe", plan, options.seed);
-    let rows = options
-        .plants
-        .iter()
-        .map(|plant| row(options, runs, *plant));
-    document.rows.extend(rows);
-    document
+pub(super) fn rows(options: &AccuracyOptions, runs: &[Run]) -> Vec<Row> {
+    let plants = options.plants.iter();
+    plants.map(|plant| row(options, runs, *plant)).collect()
 }
 
 fn row(options: &AccuracyOptions, runs: &[Run], plant: Plant) -> Row {
@@ -74,7 +73,8 @@ fn row(options: &AccuracyOptions, runs: &[Run], plant: Plant) -> Row {
         let all = counted.iter().filter_map(|run| of(run));
         all.reduce(f64::max)
     };
-    row.detail("runs_counted", counted.len())
+    row.detail("runs_planned", planned)
+        .detail("runs_counted", counted.len())
         .detail("runs_right", right_of(&counted))
         .detail("runs_without_verdict", without_verdict)
         .detail("runs_of_fixed_windows", fixed)
