@@ -41,7 +41,7 @@ pub(crate) struct AccuracyCommand {
     /// Base of all random draws.
     #[arg(long, value_name = "N", default_value_t = 2012)]
     seed: u64,
-    /// Folder for probe.json and probe-runs.jsonl; runs found there are
+    /// Folder for probe.json, probe.md and probe-runs.jsonl; runs found there are
     /// not done again, and parts that are not run stay in the document.
     #[arg(long, value_name = "FOLDER", default_value = "out")]
     out: PathBuf,

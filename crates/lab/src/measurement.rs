@@ -240,6 +240,14 @@ impl Measurement {
         give_to_caller(&[folder, &path]);
         Ok(path)
     }
+
+    /// Writes a page of it beside it, `FOLDER/NAME.md`.
+    pub fn write_page(&self, folder: &Path, page: &str) -> Result<(), LabError> {
+        let path = folder.join(format!("{}.md", self.name));
+        write_whole(&path, page.as_bytes())?;
+        give_to_caller(&[&path]);
+        Ok(())
+    }
 }
 
 /// Hands files to the user behind sudo. A file that stays root's can still be

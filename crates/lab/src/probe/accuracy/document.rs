@@ -13,10 +13,10 @@ use crate::measurement::{Measurement, Row};
 /// Its name, and its file's.
 pub const NAME: &str = "probe";
 /// When a row's part was begun.
-const DATE: &str = "date";
+pub(super) const DATE: &str = "date";
 
 /// Which part a row belongs to.
-fn part_of(row: &Row) -> &str {
+pub(super) fn part_of(row: &Row) -> &str {
     row.scenario.split(' ').next().unwrap_or_default()
 }
 
@@ -85,9 +85,11 @@ fn order() -> Vec<String> {
     plants.chain(tables.map(str::to_owned)).collect()
 }
 
-/// Writes it; returns where it is.
+/// Writes it, and a page of tables beside it; returns where it is.
 pub fn write(document: &Measurement, folder: &Path) -> Result<PathBuf, LabError> {
-    document.write(folder)
+    let path = document.write(folder)?;
+    document.write_page(folder, &super::page::page(document))?;
+    Ok(path)
 }
 
 #[cfg(test)]
@@ -132,6 +134,8 @@ mod tests {
         write(&again, &folder).unwrap();
         let (last, _) = open(&folder, fresh());
         assert_eq!(values(&last), expected);
+        let page = fs::read_to_string(folder.join("probe.md")).unwrap();
+        assert!(page.contains("seed 7"), "{page}");
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -9,6 +9,7 @@ pub mod document;
 pub mod endurance;
 mod group;
 pub mod memo;
+mod page;
 pub mod plant;
 mod record;
 mod single;
