@@ -37,10 +37,15 @@ pub(super) const STORE_PEER_BYTES_MIN: u64 = 16 << 20;
 /// For so many bytes of disk one byte of memory (`docs/design/disk-lookup.md`).
 pub(super) const DISK_PER_MEMORY: u64 = 800;
 
-/// `store.memory` in bytes with a disk of that size: the least that is of use for so many peers, and no less than what finds the
+/// What a peer's disk is used from, if the disk is not smaller: with less, a few readers at a time take all that may be under way, and
+/// what is on disk is sent again in full.
+const STORE_PEER_BYTES_BY_DISK: u64 = 256 << 20;
+
+/// `store.memory` in bytes with a disk of that size: enough to use it from for so many peers, and no less than what finds the
 /// content on disk takes besides, so that a large disk has a memory in proportion.
 pub(super) fn store_memory_bytes(disk_bytes: u64, peers: usize) -> u64 {
-    (disk_bytes / DISK_PER_MEMORY).max(STORE_PEER_BYTES_MIN * peers.max(1) as u64)
+    let peers_bytes = STORE_PEER_BYTES_BY_DISK.saturating_mul(peers.max(1) as u64);
+    (disk_bytes / DISK_PER_MEMORY).max(peers_bytes.min(disk_bytes))
 }
 
 /// `admin.socket`.

@@ -292,7 +292,11 @@ mod tests {
             let text = text.replace(given.unwrap(), memory).replace("200 GB", disk);
             check_on(&machine, &text, Path::new("/etc/farhaul/a.toml"), |_| None)
         };
-        for (disk, memory_bytes) in [("200 GB", 250_000_000), ("1 GB", 2 * (16 << 20))] {
+        for (disk, memory_bytes) in [
+            ("1 TB", 1_250_000_000),
+            ("1 GB", 2 * (256 << 20)),
+            ("300 MB", 300_000_000),
+        ] {
             let loaded = with("", disk).unwrap();
             let store = &loaded.config.store;
             assert_eq!(loaded.config.peers.len(), 2);

@@ -316,7 +316,7 @@ pub struct Accept {
 pub struct Store {
     /// Memory tier in bytes.
     pub memory_bytes: u64,
-    /// The file gives none, and that is the least that serves its disk.
+    /// The file gives none, and that is what its disk is used from.
     pub is_memory_by_disk: bool,
     /// Disk tier, if any.
     pub disk: Option<Disk>,

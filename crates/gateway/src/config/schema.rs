@@ -359,14 +359,14 @@ pub static SECTIONS: &[Section] = &[
             Key {
                 name: "memory",
                 accepts: "a size such as \"2 GiB\"",
-                default: "\"0 B\": no redundancy elimination and no compression; with a disk the least that serves it",
+                default: "\"0 B\": no redundancy elimination and no compression; with a disk what it is used from",
                 doc: "Memory for what has passed, shared by all peers and both directions. Reduction needs some at \
                       both gateways of a pair, at least 16 MiB for each peer. It is taken as something passes; indexes and \
                       maps are within it, without a disk. With one, a map of up to 16 MiB for each direction and peer and what finds \
                       the content on disk come on top (see `size`). Of what clients do not read a gateway keeps up to a sixth of it besides. \
                       A flow may have a sixteenth of a peer's part under way, so that should be more than the link holds (rate times round trip), \
-                      or a new file is held back: 200 MiB for 1 Gbit/s and 100 ms. Where only a disk is given it is 16 MiB for each peer, or an \
-                      800th of the disk if that is more; `farhaul check-config` says how much. \"0 B\" switches reduction off, disk or not.",
+                      or a new file is held back: 200 MiB for 1 Gbit/s and 100 ms. Where only a disk is given it is 256 MiB for each peer, but \
+                      no more than the disk, or an 800th of the disk if that is more; `farhaul check-config` says how much. \"0 B\" switches reduction off, disk or not.",
             },
             Key {
                 name: "disk",
