@@ -392,5 +392,41 @@ fn open(server: SocketAddr, mss_bytes: Option<u32>, tos: u8) -> io::Result<TcpSt
     }
     socket.connect_timeout(&server.into(), CONNECT_PATIENCE)?;
     SockRef::from(&socket).set_nonblocking(false)?;
-    Ok(socket.into())
+    reaches_another(socket.into())
+}
+
+/// The connection, if another socket accepted it: where nothing listens on a
+/// port of this host's ephemeral range, the kernel may pick that same port to
+/// call from, and the socket meets itself (simultaneous open, RFC 9293, 3.5).
+///
+/// # Errors
+/// [`io::ErrorKind::ConnectionRefused`], which is what the caller would have
+/// been told with any other port.
+pub(crate) fn reaches_another(stream: TcpStream) -> io::Result<TcpStream> {
+    match stream.local_addr()? == stream.peer_addr()? {
+        true => Err(io::ErrorKind::ConnectionRefused.into()),
+        false => Ok(stream),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_that_met_itself_was_refused() {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket
+            .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+            .unwrap();
+        socket.connect(&socket.local_addr().unwrap()).unwrap();
+        let refused = reaches_another(socket.into()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(reaches_another(other).is_ok());
+    }
 }

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::stream::{self, Course, Ended};
 use super::{Cookie, Params, Results, State, StreamCount, goes_up, new_cookie, stream_id, udp};
-use crate::probe::client::{CONNECT_PATIENCE, resolve};
+use crate::probe::client::{CONNECT_PATIENCE, reaches_another, resolve};
 use crate::probe::error::{ProbeError, While};
 use crate::probe::message::{ANSWER_BYTES_MAX, Control, PATIENCE, SLICE};
 use crate::probe::socket_state::TcpState;
@@ -231,7 +231,7 @@ pub fn run_when_free(
 fn connect(host: &str, port: u16) -> Result<(SocketAddr, TcpStream), ProbeError> {
     let mut trouble = None;
     for server in resolve(host, port)? {
-        match TcpStream::connect_timeout(&server, CONNECT_PATIENCE) {
+        match TcpStream::connect_timeout(&server, CONNECT_PATIENCE).and_then(reaches_another) {
             Ok(stream) => return Ok((server, stream)),
             Err(source) => {
                 let target = server.to_string();
@@ -394,7 +394,7 @@ impl<'a> Test<'a> {
             socket.set_tcp_mss(mss.into())?;
         }
         socket.connect_timeout(&self.server.into(), CONNECT_PATIENCE)?;
-        let mut stream: TcpStream = socket.into();
+        let mut stream = reaches_another(socket.into())?;
         io::Write::write_all(&mut stream, &self.cookie)?;
         Ok(stream)
     }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Shared, Transport};
-use crate::probe::client::CONNECT_PATIENCE;
+use crate::probe::client::{CONNECT_PATIENCE, reaches_another};
 use crate::probe::clock::now_ns;
 use crate::probe::iperf2::{Amount, Answer, HEAD_BYTES, Wish};
 use crate::probe::iperf3::stream::Pace;
@@ -149,7 +149,7 @@ impl Test<'_> {
     /// To the address the client comes from, which has proved to be its own.
     fn call(&self, wish: &Wish) -> io::Result<()> {
         let to = SocketAddr::new(self.from.ip(), wish.port);
-        let stream = TcpStream::connect_timeout(&to, CONNECT_PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&to, CONNECT_PATIENCE).and_then(reaches_another)?;
         self.prepare(&stream)?;
         self.source(&stream, wish)
     }
