@@ -41,8 +41,9 @@ const LATENESS_MS_MAX: f64 = 10.0;
 /// Nor one in which one departure of a hundred was later than this, which is what
 /// is asked of the emulator (`make calibrate`).
 const LATENESS_P99_MS_MAX: f64 = 1.0;
-/// Nor one whose programs waited longer for a processor, as a share of its time.
-const WAITED_SHARE_MAX: f64 = 0.10;
+/// Nor one whose programs waited longer for a processor, as a share of its time:
+/// alone on two processors the emulator and the two programs reach a tenth.
+const WAITED_SHARE_MAX: f64 = 0.25;
 /// Nor one from whose machine its host took more, as a share of one processor.
 const STOLEN_SHARE_MAX: f64 = 0.02;
 /// How often a circuit is tried in one go, until a run counts.
