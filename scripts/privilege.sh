@@ -41,12 +41,12 @@ as_root() {
 require_cargo() {
     command -v cargo >/dev/null 2>&1 || die \
         "cargo, the Rust build tool, is not installed (or not on PATH)." \
-        "Install Rust 1.88 or newer from https://rustup.rs, then open a new shell:" \
+        "Install Rust 1.89 or newer from https://rustup.rs, then open a new shell:" \
         "  curl --proto '=https' -sSf https://sh.rustup.rs | sh" \
         "(Debian 12's own package is too old.)"
     has=$(as_builder cargo --version) || die "cargo does not start: $has"
     minor=$(printf '%s\n' "$has" | sed -n 's/^cargo 1\.\([0-9]*\).*/\1/p')
-    [ "${minor:-0}" -ge 88 ] || die "This needs Rust 1.88 or newer; here is $has." "Remedy: rustup update stable"
+    [ "${minor:-0}" -ge 89 ] || die "This needs Rust 1.89 or newer; here is $has." "Remedy: rustup update stable"
 }
 
 target=${CARGO_TARGET_DIR:-target}

@@ -1,6 +1,7 @@
 //! `farhaul probe campaign`: the same test many times, and what all runs show.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use farhaul_lab::probe::datagram_flow::FlowPlan;
 use farhaul_lab::probe::examine::Target;
 use farhaul_lab::probe::iperf3::Iperf3Plan;
 use farhaul_lab::probe::tcp_test::TcpPlan;
+use farhaul_lab::probe::{ProbeError, Report};
 use farhaul_lab::table::Screen;
 
 use crate::failure::Failure;
@@ -154,7 +156,7 @@ impl CampaignCommand {
             },
         );
         watch.end();
-        show(&campaign, &self.file, self.html, is_quiet)
+        show(campaign, &self.file, self.html, is_quiet)
     }
 
     fn options(&self, target: &Target) -> Result<CampaignOptions, String> {
@@ -225,31 +227,42 @@ impl CampaignCommand {
 
 impl ReportCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let campaign = campaign::so_far(&self.file, bit_per_s(self.circuit))?;
-        show(&campaign, &self.file, self.html, self.json)
+        let campaign = match campaign::so_far(&self.file, bit_per_s(self.circuit)) {
+            // No campaign to tell of: the document is that of a single test.
+            Err(error) if self.json => return print_failed(&self.file, error),
+            campaign => campaign?,
+        };
+        show(campaign, &self.file, self.html, self.json)
     }
+}
+
+fn print_failed(file: &Path, error: ProbeError) -> Result<(), Failure> {
+    let report = Report::new(&file.display().to_string()).ended(Err(error));
+    print::value(&report)?;
+    Err(Failure::Verdict(report.exit_code))
 }
 
 /// The page if there is something to draw, the document or the table.
 fn show(
-    campaign: &Campaign,
+    mut campaign: Campaign,
     file: &Path,
     html: Option<PathBuf>,
     is_json: bool,
 ) -> Result<(), Failure> {
     let path = html.unwrap_or_else(|| file.with_extension("html"));
-    let written = match campaign.runs_done {
-        0 => Ok(false),
-        _ => write_page(&path, &page::of(campaign)).map(|()| true),
-    };
+    let has_page = campaign.runs_done > 0;
+    if has_page && let Err(source) = write_page(&path, &page::of(&campaign)) {
+        let what = format!("writing {}", path.display());
+        campaign.fail(ProbeError::Local { what, source });
+    }
     match is_json {
-        true => print::value(campaign)?,
-        false => print::out(&text::of(campaign, Screen::stdout()))?,
+        true => print::value(&campaign)?,
+        false => print::out(&text::of(&campaign, Screen::stdout()))?,
     }
     if let Some(trouble) = &campaign.error {
         print::aside(&trouble.text);
     }
-    if written? && !is_json {
+    if campaign.error.is_none() && has_page && !is_json {
         print::line(&format!(
             "\npage: {}\nruns: {}",
             path.display(),
@@ -263,13 +276,12 @@ fn show(
 }
 
 /// Seen complete or not at all: somebody may be reading the last one.
-fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
+fn write_page(path: &Path, page: &str) -> io::Result<()> {
     let draft = path.with_extension(format!("{}.new", std::process::id()));
     fs::write(&draft, page)
         .and_then(|()| fs::rename(&draft, path))
-        .map_err(|error| {
+        .inspect_err(|_| {
             let _ = fs::remove_file(&draft);
-            Failure::failed(format!("writing {}: {error}", path.display()))
         })
 }
 

@@ -106,6 +106,12 @@ fn a_campaign_goes_on_and_ends_with_document_and_page() {
         (&again["runs_done"], &again["starts"]),
         (&5.into(), &2.into())
     );
+    let unwritable = probe(&["report", &file, "--json", "--html", "/proc/no.html"]);
+    let unwritable = document(&unwritable, CAMPAIGN);
+    assert_eq!(
+        (&unwritable["runs_done"], &unwritable["error"]["code"]),
+        (&5.into(), &"local".into())
+    );
     let other = campaign(&["--runs", "5", "--json"]);
     let other = document(&other, CAMPAIGN);
     assert_eq!(
@@ -302,6 +308,13 @@ fn a_campaign_that_cannot_begin_says_why() {
     refused(&["campaign", "x"]);
     refused(&["campaign", "x", "--runs", "0"]);
     refused(&["report", "/dev/null"]);
+    for (bad, code, exit_code) in [("/dev/null", "usage", 2), ("/no/such", "local", 1)] {
+        let report = document(&probe(&["report", bad, "--json"]), super::REPORT);
+        assert_eq!(
+            (&report["error"]["code"], &report["exit_code"]),
+            (&code.into(), &exit_code.into())
+        );
+    }
     for words in [&["--windows", ""][..], &["--every", "2 weeks"]] {
         refused(&[&["campaign", "x", "--runs", "2"], words].concat());
     }

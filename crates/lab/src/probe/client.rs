@@ -213,7 +213,9 @@ impl Client {
                 streams
                     .iter_mut()
                     .for_each(|stream| stream.shift(self.clock_ahead_ns));
-                TcpResult::of(plan, client, streams, other_sessions)
+                let whole = none_was_cut(client.iter().chain(&streams));
+                let result = TcpResult::of(plan, client, streams, other_sessions)?;
+                whole.map(|()| result)
             }
             other => Err(unexpected(other)),
         }
@@ -259,7 +261,7 @@ impl Client {
         write(&stream, &greeting.to_bytes())?;
         stream
             .set_nodelay(true)
-            .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
+            .and_then(|()| stream.set_read_timeout(Some(SLICE)))
             .locally("setting up a connection")?;
         Ok(stream)
     }
@@ -359,6 +361,22 @@ fn is_finished<T>(thread: &Option<ScopedJoinHandle<'_, T>>) -> bool {
 fn join<T>(thread: Option<ScopedJoinHandle<'_, io::Result<T>>>) -> Option<io::Result<T>> {
     let joined = thread?.join();
     Some(joined.unwrap_or_else(|_| Err(io::Error::other("a thread of the test died"))))
+}
+
+/// A stream that ended before its time has no rate: what its bytes would be
+/// divided by is not the test's.
+fn none_was_cut<'a>(ends: impl Iterator<Item = &'a StreamEnd>) -> Result<(), ProbeError> {
+    let cut = ends
+        .filter_map(|end| Some((end, end.error.as_ref()?)))
+        .next();
+    let Some((end, why)) = cut else {
+        return Ok(());
+    };
+    let way = if end.goes_up { "up" } else { "down" };
+    Err(ProbeError::Lost {
+        during: format!("a TCP stream carried data {way}"),
+        source: io::Error::other(harmless(why)),
+    })
 }
 
 fn unexpected(answer: Answer) -> ProbeError {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-use super::clock::{arrival_ns, now_ns};
+use super::clock::Stamps;
 use super::socket_state::{receive_drops, set, set_receive_buffer};
 
 /// `IP_PMTUDISC_PROBE` of linux/in.h: do not fragment, do not believe the
@@ -35,7 +35,7 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(crate) struct DatagramSocket {
     socket: UdpSocket,
-    opened_ns: u64,
+    stamps: Stamps,
 }
 
 impl DatagramSocket {
@@ -43,8 +43,8 @@ impl DatagramSocket {
     pub(crate) fn bind(address: IpAddr, port: u16, patience: Duration) -> io::Result<Self> {
         let socket = UdpSocket::bind(SocketAddr::new(address, port))?;
         socket.set_read_timeout(Some(patience))?;
-        let opened_ns = now_ns();
-        let this = Self { socket, opened_ns };
+        let stamps = Stamps::new();
+        let this = Self { socket, stamps };
         let descriptor = this.socket.as_raw_fd();
         for option in [libc::SO_TIMESTAMPNS, libc::SO_RXQ_OVFL] {
             set(descriptor, libc::SOL_SOCKET, option, 1)?;
@@ -136,7 +136,7 @@ impl DatagramSocket {
                     return Err(io::Error::last_os_error());
                 }
                 *length = message.msg_namelen;
-                arrival = read_control(&message, self.opened_ns);
+                arrival = read_control(&message, &self.stamps);
                 arrival.length = got.cast_unsigned();
             }
             Ok(())
@@ -157,7 +157,7 @@ impl AsRawFd for DatagramSocket {
 
 /// # Safety
 /// The message must have been filled by the kernel.
-unsafe fn read_control(message: &libc::msghdr, opened_ns: u64) -> Arrival {
+unsafe fn read_control(message: &libc::msghdr, stamps: &Stamps) -> Arrival {
     let mut arrival = Arrival::default();
     let mut stamp_ns = None;
     // SAFETY: the macros walk the buffer the kernel filled, within its length;
@@ -184,7 +184,7 @@ unsafe fn read_control(message: &libc::msghdr, opened_ns: u64) -> Arrival {
             at = libc::CMSG_NXTHDR(message, at);
         }
     }
-    arrival.at_ns = arrival_ns(stamp_ns, opened_ns);
+    arrival.at_ns = stamps.arrival_ns(stamp_ns);
     arrival
 }
 
@@ -198,6 +198,7 @@ fn wall_ns(time: libc::timespec) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::clock::now_ns;
 
     #[test]
     fn a_datagram_comes_with_time_and_type_of_service() {

@@ -61,6 +61,12 @@ pub enum ProbeError {
         /// What was going on.
         during: String,
     },
+    /// Everything answers, but what a test sends does not get through.
+    #[error("no payload arrived {way} within the test")]
+    NoPayload {
+        /// `up` or `down`.
+        way: &'static str,
+    },
     /// The operator asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -86,7 +92,7 @@ impl ProbeError {
             Self::Refused { .. } => "refused",
             Self::Protocol { .. } => "protocol",
             Self::Lost { .. } => "lost",
-            Self::Silent { .. } => "silent",
+            Self::Silent { .. } | Self::NoPayload { .. } => "silent",
             Self::Interrupted => "interrupted",
             Self::Usage(_) => "usage",
             Self::Local { .. } => "local",
@@ -101,7 +107,7 @@ impl ProbeError {
             Self::UnknownHost { .. } | Self::Unreachable { .. } | Self::NoIperf3 { .. } => 3,
             Self::Refused { .. } => 4,
             Self::Protocol { .. } => 5,
-            Self::Lost { .. } | Self::Silent { .. } => SILENT_EXIT_CODE,
+            Self::Lost { .. } | Self::Silent { .. } | Self::NoPayload { .. } => SILENT_EXIT_CODE,
             Self::Interrupted => 7,
         }
     }

@@ -78,7 +78,10 @@ pub fn single(target: &Target, test: &Single) -> Report {
             match test {
                 Single::Tcp(plans) => {
                     for plan in plans {
-                        seen.tcp.push(client.tcp(plan)?);
+                        let result = client.tcp(plan)?;
+                        let outcome = result.carried();
+                        seen.tcp.push(result);
+                        outcome?;
                     }
                 }
                 Single::Flow(plans) => {

@@ -176,6 +176,20 @@ impl TcpResult {
             other_sessions,
         })
     }
+
+    /// Whether something arrived in each direction that was tested.
+    pub(crate) fn carried(&self) -> Result<(), ProbeError> {
+        let is_empty = |way: &Option<TcpWay>| {
+            let arrived = |way: &TcpWay| way.streams.iter().any(|pair| pair.receiver.bytes > 0);
+            way.as_ref().is_some_and(|way| !arrived(way))
+        };
+        match (is_empty(&self.up), is_empty(&self.down)) {
+            (false, false) => Ok(()),
+            (is_up, _) => Err(ProbeError::NoPayload {
+                way: if is_up { "up" } else { "down" },
+            }),
+        }
+    }
 }
 
 fn is_orderly(samples: &[Sample]) -> bool {

@@ -145,7 +145,7 @@ impl Report {
     }
 
     /// With what went wrong, if something did, and the exit code that follows.
-    pub(crate) fn ended(mut self, outcome: Result<(), ProbeError>) -> Self {
+    pub fn ended(mut self, outcome: Result<(), ProbeError>) -> Self {
         let has_fault = |verdict: &Verdict| !verdict.findings.is_empty();
         match outcome {
             Ok(()) if self.verdict.as_ref().is_some_and(has_fault) => {

@@ -151,13 +151,22 @@ impl TcpPlan {
             };
         }
         if let Some(name) = &self.congestion_control {
-            socket.set_tcp_congestion(name.as_bytes())?;
+            let set = socket.set_tcp_congestion(name.as_bytes());
+            set.map_err(|error| without_controller(name, &error))?;
         }
         match self.send_buffer_bytes {
             Some(bytes) => set_send_buffer(stream.as_raw_fd(), bytes),
             None => Ok(()),
         }
     }
+}
+
+/// The kernel's own words do not say what was not found.
+fn without_controller(name: &str, error: &io::Error) -> io::Error {
+    let why = format!(
+        "congestion control `{name}`: {error}; see net.ipv4.tcp_available_congestion_control"
+    );
+    io::Error::new(error.kind(), why)
 }
 
 /// A connection at one moment.
@@ -279,7 +288,10 @@ impl<'a> Worker<'a> {
             true => self.send(),
             false => self.receive(),
         };
-        if let Err(error) = outcome {
+        // Afterwards it may end as it likes: the other end may have been quicker.
+        if let Err(error) = outcome
+            && now_ns() < self.end_ns()
+        {
             self.end.error = Some(error.to_string());
         }
         // What is still on its way is not waited for.
@@ -332,8 +344,10 @@ impl<'a> Worker<'a> {
                     }
                 }
                 Err(error) if is_slice_over(&error) => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.sample()?;
+                    return Err(error);
+                }
             }
             self.sample_if_due()?;
         }

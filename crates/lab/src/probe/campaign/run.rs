@@ -196,7 +196,7 @@ impl Run {
             (run.up, run.down) = (None, None);
             run.error = Some(Trouble {
                 code: "silent".to_owned(),
-                text: "no payload arrived within the run".to_owned(),
+                text: "too little payload arrived within the run for a rate".to_owned(),
             });
         }
         run

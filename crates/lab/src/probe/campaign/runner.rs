@@ -65,6 +65,15 @@ struct Ended {
     exit_code: u8,
 }
 
+impl Campaign {
+    /// Says of a document what went wrong after its runs.
+    pub fn fail(&mut self, error: ProbeError) {
+        let ended = Ended::from(error);
+        self.error = Some(ended.trouble);
+        self.exit_code = ended.exit_code;
+    }
+}
+
 impl From<ProbeError> for Ended {
     fn from(error: ProbeError) -> Self {
         let report = Report::new("").ended(Err(error));
