@@ -2,11 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::mpsc::{Receiver as Channel, SyncSender, TryRecvError};
+use std::sync::mpsc::SyncSender;
 
 use farhaul_link::{DirectionProfile, Emulator, Output, Packet, Stats};
 
 use super::clock::Clock;
+use super::commands::Commands;
 use super::error::{Doing, EmulateError};
 use super::ethtool::Device;
 use super::events::EventSender;
@@ -60,7 +61,7 @@ pub(super) struct Parts {
     pub(super) receiver: Receiver,
     pub(super) sender: Sender,
     pub(super) emulator: Emulator<Vec<u8>>,
-    pub(super) commands: Channel<Command>,
+    pub(super) commands: Commands<Command>,
     pub(super) events: EventSender,
     /// Copies of what arrives.
     pub(super) tap_in: Option<Tap>,
@@ -126,13 +127,13 @@ impl Direction {
     pub(super) fn step(&mut self, clock: &Clock) -> Result<Next, EmulateError> {
         let more = self.take_arrivals(clock)?;
         let due_ns = self.send_due(clock);
-        match self.parts.commands.try_recv() {
-            Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(Next::Stop),
-            Ok(command) => {
+        match self.parts.commands.take() {
+            Some(Command::Stop) => return Ok(Next::Stop),
+            Some(command) => {
                 self.obey(command, clock)?;
                 return Ok(Next::GoOn);
             }
-            Err(TryRecvError::Empty) => {}
+            None => {}
         }
         if more {
             return Ok(Next::GoOn);

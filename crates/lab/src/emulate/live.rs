@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver as Channel, Sender as ChannelSender, channel, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::claim::{Claim, restore};
 use super::clock::Clock;
+use super::commands::{CommandSender, commands};
 use super::direction::{Command, Direction, Next, Parts};
 use super::error::{Doing, EmulateError};
 use super::ethtool::Device;
@@ -71,8 +72,7 @@ impl LinkOptions {
 
 /// A direction as its owner sees it.
 struct Handle {
-    commands: ChannelSender<Command>,
-    wake: Wake,
+    commands: CommandSender<Command>,
 }
 
 /// A link that forwards frames between two interfaces until it is stopped or
@@ -238,7 +238,6 @@ impl LiveLink {
         for handle in [&self.forward, &self.backward] {
             // A direction that ended by itself has no ears any more.
             let _ = handle.commands.send(Command::Stop);
-            handle.wake.raise();
         }
         for thread in self.threads.drain(..) {
             // A panic was reported as an event when it happened.
@@ -262,7 +261,6 @@ impl Handle {
         let broken = || EmulateError::Broken("a packet thread does not answer".to_owned());
         let (sender, answer) = sync_channel(1);
         self.commands.send(command(sender)).map_err(|_| broken())?;
-        self.wake.raise();
         answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| broken())
     }
 }
@@ -326,8 +324,7 @@ fn build(
     events: &EventSender,
 ) -> Result<(Sleeper, Handle), EmulateError> {
     let opening = |name: &str| format!("opening a packet socket on `{name}`");
-    let (commands, incoming): (_, Channel<Command>) = channel();
-    let wake = Wake::new()?;
+    let (commands, incoming, wake) = commands()?;
     let direction = Direction::new(Parts {
         from: from.name.clone(),
         to: to.name.clone(),
@@ -340,10 +337,7 @@ fn build(
         tap_in: from.tap.clone(),
         tap_out: to.tap.clone(),
     });
-    let handle = Handle {
-        commands,
-        wake: wake.clone(),
-    };
+    let handle = Handle { commands };
     let sleeper = Sleeper {
         direction,
         fetch: true,

@@ -11,6 +11,7 @@
 
 mod claim;
 mod clock;
+mod commands;
 mod control;
 mod direction;
 mod error;
