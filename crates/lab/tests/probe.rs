@@ -265,20 +265,56 @@ fn hear(stream: &mut TcpStream) -> Value {
     serde_json::from_slice(&text).unwrap()
 }
 
+fn open(server: SocketAddr, head: [u8; 8], token: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(server).unwrap();
+    let patience = Some(Duration::from_secs(30));
+    stream.set_read_timeout(patience).unwrap();
+    stream.write_all(&[&head, token].concat()).unwrap();
+    stream
+}
+
+/// A control connection, greeted, and its token.
+fn session(server: SocketAddr) -> (TcpStream, Vec<u8>) {
+    let mut control = open(server, *b"FHP1\x01\0\0\0", &[0; 16]);
+    say(&control, br#"{"request":"hello","version":1}"#);
+    let welcome = hear(&mut control);
+    let token = serde_json::from_value(welcome["token"].clone()).unwrap();
+    (control, token)
+}
+
+#[test]
+fn echoes_that_nobody_reads_give_their_places_back_with_their_session() {
+    const ECHOES: u32 = 3;
+    let server = Running::new(|options| options.connections_max = ECHOES + 1);
+    let (control, token) = session(server.address);
+    let echoes: Vec<TcpStream> = (0..ECHOES)
+        .map(|_| {
+            let mut echo = open(server.address, *b"FHP1\x03\0\0\0", &token);
+            let patience = Some(Duration::from_millis(300));
+            echo.set_write_timeout(patience).unwrap();
+            while echo.write(&[1; 65_536]).is_ok() {}
+            echo
+        })
+        .collect();
+    assert_eq!(connect(server.address).unwrap_err().code(), "lost");
+    drop(control);
+    let (begin, mut clients) = (Instant::now(), Vec::new());
+    while clients.len() <= ECHOES as usize {
+        clients.extend(connect(server.address));
+        let waited = begin.elapsed();
+        assert!(
+            waited < Duration::from_secs(20),
+            "{echoes:?} are still held"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn streams_may_come_slowly_one_after_the_other() {
     let server = Running::new(|_| {});
-    let open = |head: [u8; 8], token: &[u8]| {
-        let mut stream = TcpStream::connect(server.address).unwrap();
-        let patience = Some(Duration::from_secs(30));
-        stream.set_read_timeout(patience).unwrap();
-        stream.write_all(&[&head, token].concat()).unwrap();
-        stream
-    };
-    let mut control = open(*b"FHP1\x01\0\0\0", &[0; 16]);
-    say(&control, br#"{"request":"hello","version":1}"#);
-    let welcome = hear(&mut control);
-    let token: Vec<u8> = serde_json::from_value(welcome["token"].clone()).unwrap();
+    let open = |head, token: &[u8]| open(server.address, head, token);
+    let (mut control, token) = session(server.address);
     let plan =
         br#"{"request":"tcp","direction":"up","streams":3,"duration_ms":100,"window_bytes":null,
         "send_buffer_bytes":null,"congestion_control":null,"mss_bytes":null,"tos":0}"#;

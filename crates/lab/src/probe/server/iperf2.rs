@@ -6,7 +6,8 @@ use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Shared, Transport};
+use super::Shared;
+use super::clients::Transport;
 use crate::probe::client::{CONNECT_PATIENCE, reaches_another};
 use crate::probe::clock::now_ns;
 use crate::probe::iperf2::{Amount, Answer, HEAD_BYTES, Wish};

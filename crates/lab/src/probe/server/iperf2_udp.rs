@@ -8,7 +8,8 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::{Iperf2Client, Shared, Transport};
+use super::Shared;
+use super::clients::{Iperf2Client, Transport};
 use crate::probe::clock::now_ns;
 use crate::probe::iperf2::{DatagramHead, Report};
 use crate::probe::iperf3::udp::{Tally, is_passing};

@@ -67,7 +67,7 @@ struct Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        self.shared.iperf3_tests().remove(&self.cookie);
+        self.shared.clients().iperf3_tests.remove(&self.cookie);
     }
 }
 

@@ -4,19 +4,19 @@
 //! known token is closed. Nothing is sent to an address that did not ask.
 //! iperf 2 has a port of its own, for its clients show nothing.
 
+mod clients;
 mod echo;
 mod iperf2;
 mod iperf2_udp;
 mod iperf3;
 mod ports;
+mod send_back;
 mod session;
 
-use std::collections::HashMap;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -25,14 +25,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::error::{ProbeError, While};
 use super::iperf3::{COOKIE_BYTES, Cookie, begins_cookie};
-use super::message::{Greeting, Purpose, SLICE, Token};
+use super::message::{Greeting, Purpose, SLICE};
 use super::socket_state::save_syns;
+use clients::Clients;
 pub use ports::UdpPorts;
 
 /// How long a new connection may take to say what it wants.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
-/// An echo connection nobody uses.
-const ECHO_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a server shall be.
 #[derive(Debug, Clone)]
@@ -79,30 +78,12 @@ struct Shared {
     stop: Arc<AtomicBool>,
     connections: AtomicU32,
     accepted: AtomicU64,
-    sessions: Mutex<HashMap<Token, SyncSender<Stream>>>,
-    iperf3_tests: Mutex<HashMap<Cookie, SyncSender<Stream<u64>>>>,
-    /// Connections of each iperf 2 client.
-    iperf2_clients: Mutex<HashMap<IpAddr, u32>>,
-    /// Flows of datagrams of each; it may be anybody's name.
-    iperf2_senders: Mutex<HashMap<IpAddr, u32>>,
+    clients: Mutex<Clients>,
     udp_turn: Mutex<()>,
     udp_sockets: ports::Sockets,
 }
 
 impl Shared {
-    fn sessions(&self) -> MutexGuard<'_, HashMap<Token, SyncSender<Stream>>> {
-        // A thread that died in between has left the table whole.
-        self.sessions
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn iperf3_tests(&self) -> MutexGuard<'_, HashMap<Cookie, SyncSender<Stream<u64>>>> {
-        self.iperf3_tests
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
     /// For the one iperf3 test that opens its UDP streams; `None` while another
     /// one does.
     fn udp_turn(&self) -> Option<MutexGuard<'_, ()>> {
@@ -113,93 +94,8 @@ impl Shared {
         }
     }
 
-    /// Clients of iperf 2 that come so.
-    fn iperf2_clients(&self, transport: Transport) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
-        match transport {
-            Transport::Tcp => &self.iperf2_clients,
-            Transport::Udp => &self.iperf2_senders,
-        }
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// One more connection or flow of a client; `None` when there are as many
-    /// clients as allowed, and it is none of them. Senders of datagrams have a
-    /// share of their own: their addresses prove nothing, and invented ones
-    /// must not shut out anybody else.
-    fn enlist_iperf2(&self, client: IpAddr, transport: Transport) -> Option<Iperf2Client<'_>> {
-        let is_full = match transport {
-            Transport::Tcp => self.is_full(),
-            Transport::Udp => self.is_full_of(self.iperf2_clients(transport).len()),
-        };
-        let mut clients = self.iperf2_clients(transport);
-        if is_full && !clients.contains_key(&client) {
-            return None;
-        }
-        *clients.entry(client).or_insert(0) += 1;
-        Some(Iperf2Client {
-            shared: self,
-            client,
-            transport,
-        })
-    }
-
-    /// Clients of all protocols.
-    fn clients(&self) -> u32 {
-        let all = self.connected() + self.iperf2_clients(Transport::Udp).len();
-        u32::try_from(all).unwrap_or(u32::MAX)
-    }
-
-    /// Those whose address is proved by a connection.
-    fn connected(&self) -> usize {
-        let iperf = self.iperf3_tests().len() + self.iperf2_clients(Transport::Tcp).len();
-        self.sessions().len() + iperf
-    }
-
-    /// Whether there are as many clients as allowed.
-    fn is_full(&self) -> bool {
-        self.is_full_of(self.connected())
-    }
-
-    fn is_full_of(&self, clients: usize) -> bool {
-        u32::try_from(clients).is_ok_and(|clients| clients >= self.options.sessions_max)
-    }
-
-    /// False when there are as many clients as allowed.
-    fn enlist_iperf3(&self, cookie: Cookie, streams: SyncSender<Stream<u64>>) -> bool {
-        let is_free = !self.is_full();
-        let mut tests = self.iperf3_tests();
-        is_free && tests.insert(cookie, streams).is_none()
-    }
-
     fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-    }
-}
-
-/// What a client of iperf 2 comes by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transport {
-    Tcp,
-    Udp,
-}
-
-/// A connection or flow of an iperf 2 client; forgotten when dropped.
-struct Iperf2Client<'a> {
-    shared: &'a Shared,
-    client: IpAddr,
-    transport: Transport,
-}
-
-impl Drop for Iperf2Client<'_> {
-    fn drop(&mut self) {
-        let mut clients = self.shared.iperf2_clients(self.transport);
-        if let Some(count) = clients.get_mut(&self.client) {
-            *count -= 1;
-            if *count == 0 {
-                clients.remove(&self.client);
-            }
-        }
     }
 }
 
@@ -244,10 +140,7 @@ impl Server {
             stop,
             connections: AtomicU32::new(0),
             accepted: AtomicU64::new(0),
-            sessions: Mutex::default(),
-            iperf3_tests: Mutex::default(),
-            iperf2_clients: Mutex::default(),
-            iperf2_senders: Mutex::default(),
+            clients: Mutex::default(),
             udp_turn: Mutex::default(),
         };
         Ok(Self {
@@ -414,7 +307,7 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr, place: u64) 
     let greeting = match wish {
         Wish::Ours(greeting) => greeting,
         Wish::Iperf3(cookie) => {
-            let test = shared.iperf3_tests().get(&cookie).cloned();
+            let test = shared.clients().iperf3_tests.get(&cookie).cloned();
             return match test {
                 // A test that wants no more streams closes it.
                 Some(test) => drop(test.try_send((place, stream))),
@@ -422,18 +315,18 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr, place: u64) 
             };
         }
     };
+    let session = || shared.clients().sessions.get(&greeting.token).cloned();
     match greeting.purpose {
         Purpose::Control => session::serve(shared, stream, from),
         Purpose::Stream(number) => {
-            let session = shared.sessions().get(&greeting.token).cloned();
-            if let Some(session) = session {
+            if let Some(session) = session() {
                 // A session that wants no more streams closes it.
-                let _ = session.try_send((number, stream));
+                let _ = session.streams.try_send((number, stream));
             }
         }
         Purpose::Echo => {
-            if shared.sessions().contains_key(&greeting.token) {
-                send_back(shared, stream);
+            if let Some(session) = session() {
+                session.echoes.serve(stream, &shared.stop);
             }
         }
     }
@@ -480,27 +373,4 @@ fn read_until(
         }
     }
     Some(())
-}
-
-/// Transactions: whatever comes goes back, until the client closes.
-fn send_back(shared: &Shared, mut stream: TcpStream) {
-    let _ = stream.set_nodelay(true);
-    let mut piece = [0; 16 << 10];
-    let mut last = Instant::now();
-    while !shared.is_stopping() && last.elapsed() < ECHO_PATIENCE {
-        match stream.read(&mut piece) {
-            Ok(0) => return,
-            Ok(got) => {
-                last = Instant::now();
-                if stream
-                    .write_all(piece.get(..got).unwrap_or_default())
-                    .is_err()
-                {
-                    return;
-                }
-            }
-            Err(error) if super::message::is_slice_over(&error) => {}
-            Err(_) => return,
-        }
-    }
 }

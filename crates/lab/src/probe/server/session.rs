@@ -7,6 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{self, ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use super::clients::Known;
+use super::send_back::Echoes;
 use super::{Shared, Stream, echo};
 use crate::probe::clock::now_ns;
 use crate::probe::datagram_flow::{FlowCount, FlowPlan, Header, Kind, receive_flow, send_flow};
@@ -52,7 +54,7 @@ struct Session<'a> {
     control: Control,
     client: IpAddr,
     local: IpAddr,
-    stop: &'a AtomicBool,
+    stop: &'a Arc<AtomicBool>,
 }
 
 /// Takes a session off the table, whatever happens.
@@ -64,7 +66,7 @@ struct Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        self.shared.sessions().remove(&self.token);
+        self.shared.clients().sessions.remove(&self.token);
         self.stop.store(true, Ordering::Relaxed);
     }
 }
@@ -81,15 +83,16 @@ impl Session<'_> {
         }
         let token = random_token()?;
         let (sender, streams) = sync_channel(STREAMS_WAITING_MAX);
-        let others = {
-            let (others, is_full) = (self.shared.clients(), self.shared.is_full());
-            let mut sessions = self.shared.sessions();
-            if is_full {
+        let known = Known {
+            streams: sender,
+            echoes: Echoes::of(self.stop),
+        };
+        let others = match self.shared.enlist_session(token, known) {
+            Ok(others) => others,
+            Err(others) => {
                 let why = format!("{others} clients are being served, which is the most allowed");
                 return self.control.send(&Answer::Refused { why });
             }
-            sessions.insert(token, sender);
-            others
         };
         let (shared, stop, client) = (self.shared, self.stop, self.client);
         let listed = Listed {
@@ -145,7 +148,7 @@ impl Session<'_> {
     }
 
     fn others(&self) -> u32 {
-        self.shared.clients().saturating_sub(1)
+        self.shared.clients().count().saturating_sub(1)
     }
 
     fn tcp(&mut self, mut plan: TcpPlan, streams: &Receiver<Stream>) -> Result<(), ProbeError> {
