@@ -5,6 +5,7 @@
 //! iperf 2 has a port of its own, for its clients show nothing.
 
 mod clients;
+mod descriptors;
 mod echo;
 mod iperf2;
 mod iperf2_udp;
@@ -44,7 +45,8 @@ pub struct ServerOptions {
     pub iperf2_port: Option<u16>,
     /// Most clients at once.
     pub sessions_max: u32,
-    /// Most connections at once, of all clients.
+    /// Most connections at once, of all clients; fewer where the system does not
+    /// let us have the descriptors.
     pub connections_max: u32,
     /// Receivers advertise no more, unless a client asks otherwise: a host of
     /// fixed settings.
@@ -118,7 +120,8 @@ pub struct Server {
 
 impl Server {
     /// Listens. Setting `stop` ends [`Server::run`] and every test.
-    pub fn listen(options: ServerOptions, stop: Arc<AtomicBool>) -> Result<Self, ProbeError> {
+    pub fn listen(mut options: ServerOptions, stop: Arc<AtomicBool>) -> Result<Self, ProbeError> {
+        options.connections_max = options.connections_max.min(descriptors::room());
         let mut listeners = Vec::new();
         let mut sockets = Vec::new();
         for (guests, port) in [
