@@ -673,14 +673,35 @@ fn a_server_that_cannot_listen_says_why() {
 
 #[test]
 fn a_client_that_is_killed_leaves_no_thread_of_the_server_at_work() {
+    // Each is a minute long, if nobody ended it.
+    let verbs: [&[&str]; 7] = [
+        &["tcp", "--time", "60"],
+        &["udp", "--time", "60"],
+        &["udp", "--time", "60", "--way", "down"],
+        &["udp", "--time", "60", "--way", "both"],
+        &["transact", "--time", "60"],
+        &["iperf3", "--time", "60", "--way", "both"],
+        &["iperf3", "--udp", "--time", "60", "--way", "both"],
+    ];
+    thread::scope(|scope| {
+        for verb in verbs {
+            scope.spawn(move || a_client_is_killed(verb));
+        }
+    });
+}
+
+fn a_client_is_killed(verb: &[&str]) {
     let server = Server::start();
-    let mut child = start(&server.port);
+    let mut child = start_verb(verb, &server.port);
     server.wait_for_a_client();
+    // In the middle of its test.
+    thread::sleep(Duration::from_secs(2));
     child.kill().unwrap();
     child.wait().unwrap();
     let begin = Instant::now();
     while server.at_work() > 0 {
-        assert!(begin.elapsed() < Duration::from_secs(60), "still at work");
+        let waited = begin.elapsed();
+        assert!(waited < Duration::from_secs(40), "{verb:?}: still at work");
         thread::sleep(Duration::from_millis(50));
     }
 }

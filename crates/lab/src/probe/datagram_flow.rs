@@ -12,11 +12,13 @@ use super::clock::{now_ns, precise, sleep_until};
 use super::datagram_count::{Arrivals, Got};
 pub use super::datagram_count::{Delays, FlowCount};
 use super::datagram_socket::DatagramSocket;
-use super::message::Token;
+use super::message::{SLICE, Token};
 use super::tcp_test::{Direction, noise};
 
 /// Most datagrams of one flow: what is kept of each fits 64 MB then.
 pub const DATAGRAMS_MAX: u64 = 2_000_000;
+/// Most of one train.
+const TRAIN_DATAGRAMS_MAX: u32 = 1024;
 const DURATION_MAX_NS: u64 = 600_000_000_000;
 /// A flow whose datagrams have stopped coming for so long is over.
 const QUIET_NS: u64 = 600_000_000;
@@ -51,7 +53,9 @@ impl FlowPlan {
         /// Closer together timers are not exact enough.
         const GAP_NS_MIN: f64 = 100_000.0;
         let one_ns = f64::from(payload_bytes) * 8e9 / bit_per_s.max(1.0);
-        let train = (GAP_NS_MIN / one_ns).ceil().clamp(1.0, 1024.0);
+        let train = (GAP_NS_MIN / one_ns)
+            .ceil()
+            .clamp(1.0, TRAIN_DATAGRAMS_MAX.into());
         let gap_ns = (one_ns * train).clamp(1.0, 1e9);
         Self {
             direction,
@@ -101,6 +105,12 @@ impl FlowPlan {
         if datagrams == 0 || datagrams > DATAGRAMS_MAX {
             return Err(format!(
                 "{datagrams} datagrams are not between 1 and {DATAGRAMS_MAX}: make the test shorter, its rate lower or its datagrams longer"
+            ));
+        }
+        let train = self.train_datagrams;
+        if train > TRAIN_DATAGRAMS_MAX {
+            return Err(format!(
+                "a train of {train} datagrams is longer than {TRAIN_DATAGRAMS_MAX}"
             ));
         }
         match self.duration_ns() {
@@ -203,13 +213,18 @@ pub(crate) fn send_flow(
     let mut sent = 0;
     let mut due_ns = now_ns();
     let until_ns = due_ns + plan.duration_max_ns();
+    let is_over = || stop.load(Ordering::Relaxed) || now_ns() > until_ns;
     for train in 0..plan.trains {
-        if stop.load(Ordering::Relaxed) || now_ns() > until_ns {
+        sleep_in_slices(due_ns, is_over);
+        if is_over() {
             break;
         }
-        sleep_until(due_ns);
         let lateness_ns = now_ns().saturating_sub(due_ns);
         for nth in 0..plan.train_datagrams {
+            // A slow device may take seconds for a train.
+            if is_over() {
+                break;
+            }
             let header = Header {
                 token,
                 kind: Kind::Flow,
@@ -227,6 +242,18 @@ pub(crate) fn send_flow(
         due_ns += plan.gap_ns + lateness_ns.saturating_sub(plan.catch_up_ns);
     }
     Ok(sent)
+}
+
+/// Sleeps until a time, or until it is over before.
+fn sleep_in_slices(at_ns: u64, is_over: impl Fn() -> bool) {
+    let slice_ns = u64::try_from(SLICE.as_nanos()).unwrap_or(u64::MAX);
+    loop {
+        let now = now_ns();
+        if now >= at_ns || is_over() {
+            return;
+        }
+        sleep_until(at_ns.min(now.saturating_add(slice_ns)));
+    }
 }
 
 /// Full buffers and ICMP errors are part of the test.
@@ -396,6 +423,51 @@ mod tests {
         // It has 2.2 s.
         let count = is_done.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(count.received, 1, "{count:?}");
+    }
+
+    /// How many datagrams leave, and how long that takes, where the test is over soon.
+    fn sent_until_stopped(plan: FlowPlan) -> (u64, Duration) {
+        let local = IpAddr::from([127, 0, 0, 1]);
+        let bind = || DatagramSocket::bind(local, 0, Duration::from_millis(100)).unwrap();
+        let (near, far) = (bind(), bind());
+        let to = SocketAddr::new(local, far.port().unwrap());
+        let (stop, begin) = (AtomicBool::new(false), std::time::Instant::now());
+        let sent = std::thread::scope(|scope| {
+            let sending = scope.spawn(|| send_flow(&plan, TOKEN, &near, to, &stop).unwrap());
+            std::thread::sleep(Duration::from_millis(50));
+            stop.store(true, Ordering::Relaxed);
+            sending.join().unwrap()
+        });
+        (sent, begin.elapsed())
+    }
+
+    #[test]
+    fn a_sender_is_stopped_within_a_gap_and_within_a_train() {
+        const GAP_NS: u64 = 300_000_000_000;
+        let plan_of = |trains, train_datagrams| FlowPlan {
+            trains,
+            train_datagrams,
+            gap_ns: GAP_NS,
+            ..flow_of(1)
+        };
+        // Minutes, both, if nobody ended them.
+        for (plan, most) in [(plan_of(2, 1), 1), (plan_of(1, u32::MAX), u32::MAX.into())] {
+            let (sent, took) = sent_until_stopped(plan);
+            assert!(sent <= most, "{sent}");
+            assert!(took < Duration::from_secs(20), "{took:?}");
+        }
+    }
+
+    #[test]
+    fn trains_have_a_bound() {
+        let mut plan = flow_of(1);
+        plan.train_datagrams = TRAIN_DATAGRAMS_MAX;
+        assert_eq!(plan.check(), Ok(()));
+        plan.train_datagrams += 1;
+        assert!(plan.check().unwrap_err().contains("1025"));
+        // The fastest there is.
+        let fast = FlowPlan::even(Direction::Down, 36, 1e12, 0.0001);
+        assert_eq!((fast.train_datagrams, fast.check()), (1024, Ok(())));
     }
 
     #[test]
