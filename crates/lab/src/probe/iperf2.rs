@@ -2,7 +2,7 @@
 //! 2.1.8 have them. There is no control connection: what a client wants stands
 //! in its first bytes, and in every datagram.
 
-use super::tcp_test::DURATION_MAX_MS;
+use super::tcp_test::{DURATION_MAX_MS, noise};
 
 /// Port of iperf 2.
 pub const PORT: u16 = 5001;
@@ -96,6 +96,47 @@ impl Wish {
             block_bytes: (field(12) as usize).clamp(1 << 10, 1 << 20),
             bit_per_s: if has_rate { rate } else { 0 },
         }
+    }
+}
+
+/// Blocks of a length that is asked for, one after the other. Each begins with
+/// zeros: what looks like a head would be taken for one. Memory does not grow
+/// with the length, which is the client's word.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    /// A head of zeros, and noise for all that comes behind.
+    bytes: Vec<u8>,
+    block_bytes: usize,
+    at: usize,
+}
+
+impl Blocks {
+    const BYTES_MAX: usize = 128 << 10;
+
+    pub(crate) fn of(block_bytes: usize) -> Self {
+        let mut bytes = noise(block_bytes.clamp(HEAD_BYTES + 1, Self::BYTES_MAX));
+        bytes.iter_mut().take(HEAD_BYTES).for_each(|byte| *byte = 0);
+        Self {
+            bytes,
+            block_bytes: block_bytes.max(1),
+            at: 0,
+        }
+    }
+
+    /// What comes next, as far as it is there in one piece.
+    pub(crate) fn next(&self) -> &[u8] {
+        let from = match self.at.checked_sub(HEAD_BYTES) {
+            Some(behind) => HEAD_BYTES + behind % (self.bytes.len() - HEAD_BYTES),
+            None => self.at,
+        };
+        let rest = self.bytes.get(from..).unwrap_or_default();
+        let left = self.block_bytes - self.at;
+        rest.get(..left).unwrap_or(rest)
+    }
+
+    /// So much of it has been written.
+    pub(crate) fn written(&mut self, bytes: usize) {
+        self.at = (self.at + bytes) % self.block_bytes;
     }
 }
 
@@ -228,6 +269,29 @@ mod tests {
         assert!(wish.block_bytes <= 1 << 20 && wish.amount == Amount::Ms(10));
         let long = Wish::read(&head(&[(20, 0x8000_0000)]));
         assert_eq!(long.amount, Amount::Ms(DURATION_MAX_MS));
+    }
+
+    #[test]
+    fn long_blocks_take_no_more_memory_and_begin_with_no_head() {
+        for length in [1, 59, 61, 1200, 128 << 10, 200_000, 1 << 20] {
+            let mut blocks = Blocks::of(length);
+            assert!(blocks.bytes.len() <= 128 << 10);
+            let mut sent = Vec::new();
+            while sent.len() < 3 * length {
+                // As a socket takes it, now more, now less.
+                let some = blocks.next();
+                let some = &some[..some.len().min(1 + sent.len() % 70_001)];
+                sent.extend_from_slice(some);
+                let count = some.len();
+                blocks.written(count);
+            }
+            for block in sent.chunks_exact(length) {
+                let (head, rest) = block.split_at(length.min(HEAD_BYTES));
+                assert!(head.iter().all(|byte| *byte == 0), "{length}");
+                let zeros = rest.iter().filter(|byte| **byte == 0).count();
+                assert!(zeros <= rest.len() / 64 + 8, "{length}: {zeros}");
+            }
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::stream::{self, Course, Ended};
 use super::{Cookie, Params, Results, State, StreamCount, goes_up, new_cookie, stream_id, udp};
 use crate::probe::client::{CONNECT_PATIENCE, reaches_another, resolve};
 use crate::probe::error::{ProbeError, While};
-use crate::probe::message::{ANSWER_BYTES_MAX, Control, PATIENCE, SLICE};
+use crate::probe::message::{Control, PATIENCE, SLICE};
 use crate::probe::socket_state::TcpState;
 use crate::probe::tcp_test::Direction;
 
@@ -24,6 +24,9 @@ use crate::probe::tcp_test::Direction;
 const MSS_BYTES: RangeInclusive<u16> = 88..=9216;
 /// iperf3's `MAX_TCP_BUFFER`.
 const WINDOW_BYTES_MAX: u32 = 512 << 20;
+
+/// Longest results of a server: iperf3 takes some 200 bytes for each stream.
+const RESULTS_BYTES_MAX: usize = 1 << 20;
 
 /// A test with an iperf3 server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -262,7 +265,7 @@ impl<'a> Test<'a> {
             plan,
             server,
             cookie: new_cookie()?,
-            control: Control::new(stream, stop, ANSWER_BYTES_MAX)?,
+            control: Control::new(stream, stop, RESULTS_BYTES_MAX)?,
         };
         let cookie = test.cookie;
         test.control.write(&cookie)?;

@@ -148,6 +148,10 @@ impl Pace {
     }
 }
 
+/// Most that is written at once, of blocks that may be asked for at any length:
+/// TCP shows no reader where one ends, and memory is for many streams.
+const BLOCK_BYTES_MAX: usize = 128 << 10;
+
 /// Sends until the test is over.
 pub(crate) fn send(
     mut stream: TcpStream,
@@ -157,7 +161,7 @@ pub(crate) fn send(
     course: &Course,
 ) -> io::Result<()> {
     stream.set_write_timeout(Some(SLICE))?;
-    let block = noise(block_bytes);
+    let block = noise(block_bytes.min(BLOCK_BYTES_MAX));
     let mut pace = Pace::new(bit_per_s);
     let mut bytes = 0;
     while !course.is_over() {

@@ -10,11 +10,11 @@ use super::Shared;
 use super::clients::Transport;
 use crate::probe::client::{CONNECT_PATIENCE, reaches_another};
 use crate::probe::clock::now_ns;
-use crate::probe::iperf2::{Amount, Answer, HEAD_BYTES, Wish};
+use crate::probe::iperf2::{Amount, Answer, Blocks, HEAD_BYTES, Wish};
 use crate::probe::iperf3::stream::Pace;
 use crate::probe::message::{SLICE, is_slice_over};
 use crate::probe::socket_state::{clamp_window, fix_buffer_for};
-use crate::probe::tcp_test::{DURATION_MAX_MS, noise};
+use crate::probe::tcp_test::DURATION_MAX_MS;
 
 /// How long the first bytes may take.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
@@ -107,12 +107,10 @@ impl Test<'_> {
 
     /// As much as was asked for; then it is heard that the client has it.
     fn source(&self, mut stream: &TcpStream, wish: &Wish) -> io::Result<()> {
-        let mut block = noise(wish.block_bytes);
-        // What looks like a head would be taken for one.
-        block.iter_mut().take(HEAD_BYTES).for_each(|byte| *byte = 0);
+        let mut blocks = Blocks::of(wish.block_bytes);
         let (start, mut sent) = (Instant::now(), 0);
         let mut pace = Pace::new(wish.bit_per_s);
-        let (mut last, mut at) = (start, 0);
+        let mut last = start;
         while !self.is_over(last) {
             let left = match wish.amount {
                 Amount::Ms(ms) if start.elapsed() < Duration::from_millis(ms) => u64::MAX,
@@ -126,13 +124,13 @@ impl Test<'_> {
                 thread::sleep(pause);
                 continue;
             }
-            let rest = block.get(at..).unwrap_or_default();
+            let rest = blocks.next();
             let most = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
             match stream.write(rest.get(..most).unwrap_or_default()) {
                 Ok(written) => {
                     pace.iter_mut().for_each(|pace| pace.sent(written));
                     sent += written as u64;
-                    at = (at + written) % block.len().max(1);
+                    blocks.written(written);
                     last = Instant::now();
                 }
                 Err(error) if is_slice_over(&error) => {}
