@@ -180,7 +180,7 @@ impl Control {
     ) -> Result<Self, ProbeError> {
         stream.set_nodelay(true).locally("setting TCP_NODELAY")?;
         stream
-            .set_write_timeout(Some(PATIENCE))
+            .set_write_timeout(Some(SLICE))
             .and_then(|()| stream.set_read_timeout(Some(SLICE)))
             .locally("setting a time-out")?;
         Ok(Self {
@@ -190,15 +190,45 @@ impl Control {
         })
     }
 
+    /// A message, all of it soon.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<(), ProbeError> {
+        self.send_within(message, PATIENCE)
+    }
+
+    /// A message, whole by the end of `patience`: who takes it in drips must not
+    /// hold us for ever.
+    pub(crate) fn send_within(
+        &mut self,
+        message: &impl Serialize,
+        patience: Duration,
+    ) -> Result<(), ProbeError> {
         let text =
             serde_json::to_vec(message).map_err(|error| ProbeError::protocol(error.to_string()))?;
         let length = u32::try_from(text.len())
             .map_err(|_| ProbeError::protocol("a message of ours is too long"))?;
         let bytes = [&length.to_be_bytes()[..], &text].concat();
-        self.stream
-            .write_all(&bytes)
-            .lost_while("sending a message")
+        self.write_within(&bytes, patience)
+    }
+
+    fn write_within(&mut self, mut bytes: &[u8], patience: Duration) -> Result<(), ProbeError> {
+        let during = "sending a message";
+        let end = Instant::now() + patience;
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero).lost_while(during),
+                Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
+                // Who stops still says why, where that needs no waiting.
+                Err(error) if is_slice_over(&error) => self.check_stop()?,
+                Err(error) => return Err(error).lost_while(during),
+            }
+            if !bytes.is_empty() && Instant::now() >= end {
+                return Err(ProbeError::Silent {
+                    seconds: patience.as_secs(),
+                    during: during.to_owned(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// The next message, whole by the end of `patience`.
@@ -247,7 +277,7 @@ impl Control {
 
     /// Bytes as they are, for another protocol.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), ProbeError> {
-        self.stream.write_all(bytes).lost_while("sending a message")
+        self.write_within(bytes, PATIENCE)
     }
 
     /// A single byte; `None` when patience is over.
@@ -427,6 +457,35 @@ mod tests {
             assert_eq!(error.code(), "protocol", "{error}");
             assert!(error.to_string().contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn who_takes_a_message_in_drips_does_not_get_to_its_end() {
+        let (mut far, mut control) = pair();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut drip = [0; 16 << 10];
+                while !over.load(Ordering::Relaxed) && far.read(&mut drip).is_ok() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let begin = Instant::now();
+            let long = "x".repeat(64 << 20);
+            let error = control.send_within(&long, Duration::from_secs(1));
+            over.store(true, Ordering::Relaxed);
+            assert_eq!(error.unwrap_err().code(), "silent");
+            assert!(begin.elapsed() < Duration::from_secs(20));
+        });
+    }
+
+    #[test]
+    fn a_message_that_nobody_takes_ends_when_the_operator_stops() {
+        let (_far, mut control) = pair();
+        control.stop.store(true, Ordering::Relaxed);
+        control.send(&"what has room is sent").unwrap();
+        let error = control.send(&"x".repeat(64 << 20)).unwrap_err();
+        assert_eq!(error.code(), "interrupted");
     }
 
     #[test]

@@ -193,10 +193,11 @@ impl Session<'_> {
                 .collect();
             (ends, others)
         });
-        self.control.send(&Answer::TcpDone {
+        let done = Answer::TcpDone {
             streams,
             other_sessions,
-        })
+        };
+        self.tell_result(&done, Duration::from_millis(plan.duration_ms))
     }
 
     fn next_stream(&self, streams: &Receiver<Stream>, end: Instant) -> Result<Stream, ProbeError> {
@@ -259,11 +260,18 @@ impl Session<'_> {
             }
             Ok((sent, count, others))
         })?;
-        self.control.send(&Answer::DatagramsDone {
+        let done = Answer::DatagramsDone {
             sent,
             count,
             other_sessions,
-        })
+        };
+        self.tell_result(&done, Duration::from_nanos(plan.duration_ns()))
+    }
+
+    /// Long, on a circuit that may be slow: clients wait for it as long as the
+    /// test took, and a while more.
+    fn tell_result(&mut self, done: &Answer, test: Duration) -> Result<(), ProbeError> {
+        self.control.send_within(done, PATIENCE + test)
     }
 
     /// Where the client's datagrams come from, which a NAT on the way decides.
