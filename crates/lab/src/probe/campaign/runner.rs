@@ -129,9 +129,7 @@ fn of_file(start: Start, file: &std::path::Path) -> Campaign {
     let outcome = read(file, &mut |line| summary.take(line));
     let mut campaign = summary.campaign();
     if let Err(error) = outcome {
-        let ended = Ended::from(error);
-        campaign.error = Some(ended.trouble);
-        campaign.exit_code = ended.exit_code;
+        campaign.fail(error);
     }
     campaign
 }
