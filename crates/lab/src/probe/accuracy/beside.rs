@@ -1,11 +1,12 @@
-//! Our throughput beside the real iperf3's: on the same circuit, in turns, over
-//! the same span of a test.
+//! Our throughput beside the real iperf3's, with the same settings: on the same
+//! circuit, in turns, over the same span of a test.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use farhaul_link::LinkProfile;
 use serde_json::Value;
 
 use super::child::Program;
@@ -22,8 +23,6 @@ use crate::topology::{LabOptions, SERVER};
 
 /// Name of these rows, for `--only`.
 pub const NAME: &str = "iperf3";
-/// Circuits that are drawn; every other one is measured down.
-const CIRCUITS: u64 = 6;
 /// Their draws are none of the clean circuits' own.
 const FIRST_DRAW: u64 = 5_000;
 /// Tests of each of the two on a circuit.
@@ -33,6 +32,10 @@ const ROUNDS: usize = 3;
 const OMIT_S: u64 = 2;
 const COUNTED_S: u64 = 20;
 const OFF_MAX: f64 = 0.01;
+/// In a row's detail: what a busy machine keeps from iperf3.
+const DROPPED: &str = "iperf3_dropped_by_host";
+/// Payload of a datagram: what fits a tunnel, too.
+const DATAGRAM_BYTES: u16 = 1400;
 /// Ours has iperf3's port.
 const PORT: &str = "5202";
 const SERVER_NAME: &str = "iperf3-server";
@@ -51,32 +54,140 @@ pub struct BesideOptions {
     pub stop: Arc<AtomicBool>,
 }
 
+/// What both send.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Load {
+    /// So many streams of TCP.
+    Streams(u16),
+    /// Datagrams, at a share of the line's rate.
+    Datagrams(f64),
+}
+
+/// A circuit, and what is sent over it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Case {
+    plant: Plant,
+    load: Load,
+    direction: Direction,
+}
+
+/// On a circuit that loses, or behind a policer, only datagrams can be compared:
+/// what two streams of the very same program get there differs by more than 1 %.
+const LOADS: [(Plant, Load); 9] = [
+    (Plant::Clean, Load::Streams(1)),
+    (Plant::Clean, Load::Streams(1)),
+    (Plant::Clean, Load::Streams(1)),
+    (Plant::Clean, Load::Streams(4)),
+    (Plant::Clean, Load::Streams(4)),
+    (Plant::Clean, Load::Datagrams(BELOW)),
+    (Plant::Clean, Load::Datagrams(ABOVE)),
+    (Plant::Loss1, Load::Datagrams(BELOW)),
+    // At most half of the line's rate passes.
+    (Plant::Policer, Load::Datagrams(BELOW)),
+];
+/// Everything arrives, but for what is lost.
+const BELOW: f64 = 0.8;
+/// What arrives is what the line carries.
+const ABOVE: f64 = 1.2;
+
+impl Case {
+    /// Each load up, on a circuit, and down, on another one.
+    fn all() -> impl Iterator<Item = Self> {
+        let ways = [Direction::Up, Direction::Down];
+        let both = move |(plant, load)| {
+            ways.map(|direction| Self {
+                plant,
+                load,
+                direction,
+            })
+        };
+        LOADS.into_iter().flat_map(both)
+    }
+
+    fn is_down(&self) -> bool {
+        self.direction == Direction::Down
+    }
+
+    /// `up`, `down, 4 streams`, `up, UDP 0.8 of the line`.
+    fn name(&self) -> String {
+        let way = if self.is_down() { "down" } else { "up" };
+        match self.load {
+            Load::Streams(1) => way.to_owned(),
+            Load::Streams(streams) => format!("{way}, {streams} streams"),
+            Load::Datagrams(share) => format!("{way}, UDP {share} of the line"),
+        }
+    }
+
+    /// What is sent as datagrams, of payload, for a circuit's words.
+    fn offered_bit_per_s(&self, words: &str) -> Option<u64> {
+        let Load::Datagrams(share) = self.load else {
+            return None;
+        };
+        let profile = LinkProfile::parse(words).ok()?;
+        let way = match self.is_down() {
+            true => profile.backward,
+            false => profile.forward,
+        };
+        Some((way.rate?.bit_per_s() as f64 * share) as u64)
+    }
+}
+
+/// Rates of iperf3 and of ours, bit/s.
+#[derive(Debug, Default)]
+struct Rates {
+    theirs: Vec<f64>,
+    ours: Vec<f64>,
+    /// Datagrams of iperf3's tests that came, and that its host dropped: ours counts
+    /// such ones, iperf3 cannot.
+    dropped: u64,
+}
+
+/// The names stand in one line, the figures in the next.
+fn receive_buffer_errors(snmp: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter(|line| line.starts_with("Udp:"));
+    let (names, figures) = (lines.next()?, lines.next()?);
+    let mut both = names.split(' ').zip(figures.split(' '));
+    let (_, errors) = both.find(|(name, _)| *name == "RcvbufErrors")?;
+    errors.parse().ok()
+}
+
+/// A case on its circuit.
+struct Trial<'a> {
+    options: &'a BesideOptions,
+    case: Case,
+    offered_bit_per_s: Option<u64>,
+}
+
 /// Measures all circuits, and tells of each. One that failed is a row.
 pub fn rows(options: &BesideOptions, tell: &dyn Fn(&str)) -> Result<Vec<Row>, LabError> {
     require_program("iperf3", "iperf3")?;
     let mut rows = Vec::new();
-    for number in 0..CIRCUITS {
-        let seed = seed_of(options.seed, Plant::Clean, FIRST_DRAW + number);
-        let words = draw(Plant::Clean, seed).words;
-        let direction = match number % 2 {
-            0 => Direction::Up,
-            _ => Direction::Down,
+    for (case, number) in Case::all().zip(FIRST_DRAW..) {
+        let seed = seed_of(options.seed, case.plant, number);
+        let words = draw(case.plant, seed).words;
+        let (scenario, config) = (format!("{NAME} [{words}]"), case.name());
+        tell(&format!("{scenario} {config}"));
+        let trial = Trial {
+            options,
+            case,
+            offered_bit_per_s: case.offered_bit_per_s(&words),
         };
-        let scenario = format!("{NAME} [{words}]");
-        tell(&scenario);
-        let outcome = measured(options, &words, seed, direction);
+        let outcome = trial.measured(&words, seed);
         if options.stop.load(Ordering::Relaxed) {
             return Err(LabError::Interrupted);
         }
-        let config = match direction {
-            Direction::Down => "down",
-            _ => "up",
-        };
         match outcome {
-            Ok((theirs, ours)) => rows.extend(rows_of(&scenario, config, &theirs, &ours)),
+            Ok(Rates {
+                theirs,
+                ours,
+                dropped,
+            }) => {
+                let rows_of_trial = rows_of(&scenario, &config, &theirs, &ours);
+                rows.extend(rows_of_trial.map(|row| row.detail(DROPPED, dropped)));
+            }
             Err(error) => {
                 let why = error.to_string();
-                rows.push(Row::failed(&scenario, config, "off iperf3", "", why));
+                rows.push(Row::failed(&scenario, &config, "off iperf3", "", why));
             }
         }
     }
@@ -104,71 +215,116 @@ fn rows_of(scenario: &str, config: &str, theirs: &[f64], ours: &[f64]) -> [Row; 
     [theirs, ours, off]
 }
 
-/// Rates of iperf3 and of ours.
-fn measured(
-    options: &BesideOptions,
-    words: &str,
-    seed: u64,
-    direction: Direction,
-) -> Result<(Vec<f64>, Vec<f64>), LabError> {
-    let mut lab_options = LabOptions::new(&options.lab, &options.program).with_link(words);
-    lab_options.seed = seed;
-    let mut lab = Lab::up(&lab_options)?;
-    lab.interrupt_by(Arc::clone(&options.stop));
-    serving(&mut lab, &options.program, None)?;
-    let server = lab.server()?;
-    let command = ["iperf3", "-s", "-p", PORT, "--forceflush"];
-    lab.sandbox_mut().start(SERVER_NAME, &server, &command)?;
-    lab.wait_ready(SERVER_NAME, "iperf3's server", SERVER_PATIENCE, |lab| {
-        let log = std::fs::read_to_string(lab.sandbox().log_path(SERVER_NAME));
-        log.is_ok_and(|log| log.contains("listening"))
-    })?;
-    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        theirs.push(iperf3(options, &lab, direction)?);
-        ours.push(probe(options, &lab, direction)?);
+impl Trial<'_> {
+    fn measured(&self, words: &str, seed: u64) -> Result<Rates, LabError> {
+        let options = self.options;
+        let mut lab_options = LabOptions::new(&options.lab, &options.program).with_link(words);
+        lab_options.seed = seed;
+        let mut lab = Lab::up(&lab_options)?;
+        lab.interrupt_by(Arc::clone(&options.stop));
+        serving(&mut lab, &options.program, None)?;
+        let server = lab.server()?;
+        let command = ["iperf3", "-s", "-p", PORT, "--forceflush"];
+        lab.sandbox_mut().start(SERVER_NAME, &server, &command)?;
+        lab.wait_ready(SERVER_NAME, "iperf3's server", SERVER_PATIENCE, |lab| {
+            let log = std::fs::read_to_string(lab.sandbox().log_path(SERVER_NAME));
+            log.is_ok_and(|log| log.contains("listening"))
+        })?;
+        let mut rates = Rates::default();
+        for _ in 0..ROUNDS {
+            let before = self.dropped(&lab)?;
+            rates.theirs.push(self.iperf3(&lab)?);
+            rates.dropped += self.dropped(&lab)?.saturating_sub(before);
+            rates.ours.push(self.probe(&lab)?);
+        }
+        Ok(rates)
     }
-    Ok((theirs, ours))
+
+    /// Datagrams that the receiving host has dropped so far, as nobody read them.
+    fn dropped(&self, lab: &Lab) -> Result<u64, LabError> {
+        let host = match self.case.is_down() {
+            true => lab.client()?,
+            false => lab.server()?,
+        };
+        let mut command = host.command("cat");
+        command.arg("/proc/net/snmp");
+        let output = Program::start(&mut command, "cat")?.output(&self.options.stop)?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(receive_buffer_errors(&text).unwrap_or(0))
+    }
+
+    /// What came in the time that counted, bit/s.
+    fn iperf3(&self, lab: &Lab) -> Result<f64, LabError> {
+        let mut command = lab.client()?.command("iperf3");
+        command.args(self.iperf3_words());
+        let output = Program::start(&mut command, "iperf3")?.output(&self.options.stop)?;
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let rate = report["end"]["sum_received"]["bits_per_second"].as_f64();
+        rate.ok_or_else(|| LabError::Invalid {
+            what: "the report of iperf3".to_owned(),
+            why: report["error"].as_str().unwrap_or("no rate").to_owned(),
+        })
+    }
+
+    fn iperf3_words(&self) -> Vec<String> {
+        let (server, omit, counted) = (SERVER.to_string(), OMIT_S, COUNTED_S);
+        let mut words = format!("-c {server} -p {PORT} -J -O {omit} -t {counted}");
+        match (self.case.load, self.offered_bit_per_s) {
+            (Load::Streams(streams), _) => words += &format!(" -P {streams}"),
+            (_, offered) => {
+                let rate = offered.unwrap_or_default();
+                words += &format!(" -u -b {rate} -l {DATAGRAM_BYTES}");
+            }
+        }
+        if self.case.is_down() {
+            words += " -R";
+        }
+        words.split(' ').map(str::to_owned).collect()
+    }
+
+    fn probe(&self, lab: &Lab) -> Result<f64, LabError> {
+        let mut command = lab
+            .client()?
+            .command(&self.options.program.to_string_lossy());
+        command.args(self.probe_words());
+        let output = Program::start(&mut command, "the test")?.output(&self.options.stop)?;
+        let report: Option<Report> = serde_json::from_slice(&output.stdout).ok();
+        report
+            .and_then(received_bit_per_s)
+            .ok_or_else(|| LabError::Invalid {
+                what: "the report of the test".to_owned(),
+                why: format!("no rate: {}", String::from_utf8_lossy(&output.stderr)),
+            })
+    }
+
+    fn probe_words(&self) -> Vec<String> {
+        let way = if self.case.is_down() { "down" } else { "up" };
+        let test = match (self.case.load, self.offered_bit_per_s) {
+            (Load::Streams(streams), _) => format!("tcp --streams {streams}"),
+            (_, offered) => {
+                let mbit = offered.unwrap_or_default() as f64 / 1e6;
+                format!("udp --rate {mbit:.6} --payload {DATAGRAM_BYTES}")
+            }
+        };
+        let seconds = OMIT_S + COUNTED_S;
+        let words = format!("probe {test} --way {way} --time {seconds} --json {SERVER}");
+        words.split(' ').map(str::to_owned).collect()
+    }
 }
 
-/// What came in the time that counted, bit/s.
-fn iperf3(options: &BesideOptions, lab: &Lab, direction: Direction) -> Result<f64, LabError> {
-    let (omit, counted) = (OMIT_S.to_string(), COUNTED_S.to_string());
-    let mut command = lab.client()?.command("iperf3");
-    command
-        .args(["-c", &SERVER.to_string(), "-p", PORT, "-J"])
-        .args(["-O", &omit, "-t", &counted]);
-    if direction == Direction::Down {
-        command.arg("-R");
+/// What the receivers of the only test got.
+fn received_bit_per_s(report: Report) -> Option<f64> {
+    let seen = report.observations;
+    if let Some(test) = seen.tcp.into_iter().next() {
+        let streams = test.up.or(test.down)?.streams;
+        // No stream, no rate; one without a rate leaves none of the sum.
+        streams.first()?;
+        return streams.iter().map(counted_bit_per_s).sum();
     }
-    let output = Program::start(&mut command, "iperf3")?.output(&options.stop)?;
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    let rate = report["end"]["sum_received"]["bits_per_second"].as_f64();
-    rate.ok_or_else(|| LabError::Invalid {
-        what: "the report of iperf3".to_owned(),
-        why: report["error"].as_str().unwrap_or("no rate").to_owned(),
-    })
-}
-
-fn probe(options: &BesideOptions, lab: &Lab, direction: Direction) -> Result<f64, LabError> {
-    let (seconds, server) = ((OMIT_S + COUNTED_S).to_string(), SERVER.to_string());
-    let way = match direction {
-        Direction::Down => "down",
-        _ => "up",
-    };
-    let mut command = lab.client()?.command(&options.program.to_string_lossy());
-    command.args([
-        "probe", "tcp", &server, "--json", "--way", way, "--time", &seconds,
-    ]);
-    let output = Program::start(&mut command, "the test")?.output(&options.stop)?;
-    let report: Option<Report> = serde_json::from_slice(&output.stdout).ok();
-    let test = report.and_then(|report| report.observations.tcp.into_iter().next());
-    let way = test.and_then(|test| test.up.or(test.down));
-    let rate = way.and_then(|way| counted_bit_per_s(way.streams.first()?));
-    rate.ok_or_else(|| LabError::Invalid {
-        what: "the report of the test".to_owned(),
-        why: format!("no rate: {}", String::from_utf8_lossy(&output.stderr)),
-    })
+    let flow = seen.flows.into_iter().next()?;
+    // Its own quarter is left out: datagrams have no slow start, and their rate is
+    // the same ever after.
+    flow.up.or(flow.down)?.count.steady_bit_per_s
 }
 
 /// What came in iperf3's span.
@@ -191,6 +347,99 @@ fn counted_bit_per_s(pair: &StreamPair) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::observe::{TcpResult, TcpWay, WayFigures};
+    use crate::probe::tcp_test::{Sample, TcpPlan};
+
+    fn words_of(load: Load, direction: Direction) -> [String; 2] {
+        let options = BesideOptions {
+            seed: 1,
+            lab: String::new(),
+            program: PathBuf::new(),
+            stop: Arc::default(),
+        };
+        let case = Case {
+            plant: Plant::Clean,
+            load,
+            direction,
+        };
+        let trial = Trial {
+            options: &options,
+            case,
+            offered_bit_per_s: case.offered_bit_per_s("rate 10mbit backward rate 5mbit"),
+        };
+        [
+            trial.iperf3_words().join(" "),
+            trial.probe_words().join(" "),
+        ]
+    }
+
+    #[test]
+    fn what_a_host_dropped_is_read_by_its_name() {
+        let snmp = "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 5 0 3 1 2\nUdpLite: 1\n";
+        assert_eq!(receive_buffer_errors(snmp), Some(2));
+        assert_eq!(receive_buffer_errors("Udp: InDatagrams\nUdp: 5\n"), None);
+    }
+
+    #[test]
+    fn both_are_told_the_same() {
+        let [theirs, ours] = words_of(Load::Streams(4), Direction::Down);
+        assert!(theirs.ends_with("-J -O 2 -t 20 -P 4 -R"), "{theirs}");
+        assert!(ours.starts_with("probe tcp --streams 4 --way down --time 22 --json"));
+        let [theirs, ours] = words_of(Load::Datagrams(0.8), Direction::Up);
+        assert!(theirs.ends_with("-t 20 -u -b 8000000 -l 1400"), "{theirs}");
+        assert!(ours.starts_with("probe udp --rate 8.000000 --payload 1400 --way up"));
+        let [theirs, _] = words_of(Load::Datagrams(0.8), Direction::Down);
+        assert!(theirs.ends_with("-b 4000000 -l 1400 -R"), "{theirs}");
+    }
+
+    #[test]
+    fn every_case_has_its_own_row_and_goes_both_ways() {
+        let cases: Vec<Case> = Case::all().collect();
+        let of = |is_asked: fn(&Case) -> bool| cases.iter().filter(|case| is_asked(case)).count();
+        assert_eq!(of(Case::is_down) * 2, cases.len());
+        assert_eq!(of(|case| case.load == Load::Streams(1)), 6);
+        assert!(of(|case| case.load == Load::Streams(4)) >= 4);
+        assert!(of(|case| matches!(case.load, Load::Datagrams(_))) >= 4);
+        for case in cases {
+            let words = draw(case.plant, 1).words;
+            let is_udp = matches!(case.load, Load::Datagrams(_));
+            assert_eq!(case.offered_bit_per_s(&words).is_some(), is_udp);
+        }
+    }
+
+    #[test]
+    fn the_rate_of_several_streams_is_all_of_theirs() {
+        let stream = |bytes_per_s: u64| {
+            let sample = |second: u64| Sample {
+                at_ns: second * 1_000_000_000,
+                bytes: second * bytes_per_s,
+                ..Sample::default()
+            };
+            let mut pair = StreamPair::default();
+            pair.receiver.samples = (0..=23).map(sample).collect();
+            pair
+        };
+        let way = |streams| TcpWay {
+            mean_bit_per_s: None,
+            steady_bit_per_s: None,
+            figures: WayFigures::default(),
+            streams,
+        };
+        let received = |streams| {
+            let mut report = Report::new("tcp");
+            report.observations.tcp = vec![TcpResult {
+                plan: TcpPlan::new(Direction::Down, 22_000),
+                up: None,
+                down: Some(way(streams)),
+                other_sessions: 0,
+            }];
+            received_bit_per_s(report)
+        };
+        assert_eq!(received(vec![stream(1000), stream(500)]), Some(12_000.0));
+        assert_eq!(received(vec![]), None);
+        assert_eq!(received(vec![stream(1000), StreamPair::default()]), None);
+        assert_eq!(received_bit_per_s(Report::new("tcp")), None);
+    }
 
     #[test]
     fn medians_are_compared() {
