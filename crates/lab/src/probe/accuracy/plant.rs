@@ -35,6 +35,15 @@ pub(super) const RATE_MBIT_MAX: f64 = 400.0;
 pub(super) const RTT_MS_MIN: f64 = 2.0;
 pub(super) const RTT_MS_MAX: f64 = 200.0;
 
+/// Linux has no smaller send buffers than two segments with what it keeps beside
+/// them (`SOCK_MIN_SNDBUF`, 4.5 KB); some more, for its windows.
+const BUFFER_BYTES_MIN: f64 = 6_000.0;
+/// More of what the circuit holds may be enough: half of a buffer is for the
+/// kernel's own use, but not always.
+const BUFFER_SHARE_MAX: f64 = 0.6;
+/// A policer's rate is at least this part of the line's.
+const POLICER_DIVISOR_MAX: f64 = 6.0;
+
 impl Plant {
     /// All of them.
     pub const ALL: [Self; 17] = [
@@ -193,6 +202,7 @@ pub fn draw(plant: Plant, seed: u64) -> Circuit {
         // Below, 64 KB would be enough.
         Plant::WindowScaling => draw.scale((900.0 / rate_mbit).max(20.0), 120.0),
         Plant::CleanWide => draw.scale(RTT_MS_MIN, RTT_MS_MAX),
+        Plant::BufferAndPolicer => draw.scale(policed_rtt_ms_min(rate_mbit), 100.0),
         _ => draw.scale(10.0, 100.0),
     };
     let bdp_bytes = rate_mbit * rtt_ms * 125.0;
@@ -204,20 +214,19 @@ pub fn draw(plant: Plant, seed: u64) -> Circuit {
         server_cpu: None,
         duplex_loss: None,
     };
-    let small = |draw: &mut Draw| (bdp_bytes * draw.between(0.15, 0.6)).max(6_000.0) as u64;
     match plant {
         Plant::Clean => {}
         Plant::CleanWide => circuit.have_room(bdp_bytes),
-        Plant::ReceiveWindow => circuit.narrow(small(&mut draw), draw.coin()),
+        Plant::ReceiveWindow => circuit.narrow(small(&mut draw, bdp_bytes), draw.coin()),
         Plant::WindowScaling => circuit
             .server
             .push(("ipv4/tcp_window_scaling", "0".to_owned())),
         Plant::SendBuffer => circuit
             .client
-            .push(("ipv4/tcp_wmem", three(small(&mut draw)))),
+            .push(("ipv4/tcp_wmem", three(small(&mut draw, bdp_bytes)))),
         Plant::Loss001 => circuit.words += " loss 0.01%",
         Plant::Loss1 => circuit.words += " loss 1%",
-        Plant::Policer => circuit.words += &policer(&mut draw, rate_mbit),
+        Plant::Policer => circuit.words += &policer(&mut draw, rate_mbit).1,
         Plant::Duplex => circuit.duplex_loss = Some(draw.between(0.05, 0.15)),
         Plant::BlackHole => circuit.words += &format!(" mtu {:.0}", draw.between(1280.0, 1480.0)),
         Plant::ShallowBuffer => {
@@ -234,7 +243,7 @@ pub fn draw(plant: Plant, seed: u64) -> Circuit {
         }
         Plant::Reordering => circuit.words += &reordering(&mut draw),
         Plant::WindowAndLoss => {
-            circuit.narrow(small(&mut draw), draw.coin());
+            circuit.narrow(small(&mut draw, bdp_bytes), draw.coin());
             circuit.words += &format!(" loss {:.2}%", draw.between(0.1, 1.0));
         }
         Plant::BlackHoleAndReordering => {
@@ -242,8 +251,10 @@ pub fn draw(plant: Plant, seed: u64) -> Circuit {
             circuit.words += &reordering(&mut draw);
         }
         Plant::BufferAndPolicer => {
-            circuit.words += &policer(&mut draw, rate_mbit);
-            let bytes = (bdp_bytes * 0.04).max(5_000.0) as u64;
+            let (policed_mbit, words) = policer(&mut draw, rate_mbit);
+            circuit.words += &words;
+            // What is enough for what the policer lets through is no fault.
+            let bytes = small(&mut draw, bdp_bytes * policed_mbit / rate_mbit);
             circuit.client.push(("ipv4/tcp_wmem", three(bytes)));
         }
     }
@@ -254,9 +265,23 @@ fn three(most: u64) -> String {
     format!("4096 {} {most}", most.min(4096).max(most / 2))
 }
 
-fn policer(draw: &mut Draw, rate_mbit: f64) -> String {
-    let rate = rate_mbit / draw.between(2.0, 6.0);
-    format!(" policer {rate:.3}mbit {:.0}kb", draw.between(30.0, 60.0))
+/// A buffer or window that holds too little of what the circuit does.
+fn small(draw: &mut Draw, bdp_bytes: f64) -> u64 {
+    (bdp_bytes * draw.between(0.15, BUFFER_SHARE_MAX)).max(BUFFER_BYTES_MIN) as u64
+}
+
+/// Below, even the least buffer may be enough for what a policer lets through.
+fn policed_rtt_ms_min(rate_mbit: f64) -> f64 {
+    let bdp_bytes = BUFFER_BYTES_MIN / BUFFER_SHARE_MAX;
+    let policed_mbit = rate_mbit / POLICER_DIVISOR_MAX;
+    (bdp_bytes / (policed_mbit * 125.0)).max(10.0)
+}
+
+/// Its rate in Mbit/s, and its words.
+fn policer(draw: &mut Draw, rate_mbit: f64) -> (f64, String) {
+    let rate = rate_mbit / draw.between(2.0, POLICER_DIVISOR_MAX);
+    let words = format!(" policer {rate:.3}mbit {:.0}kb", draw.between(30.0, 60.0));
+    (rate, words)
 }
 
 fn reordering(draw: &mut Draw) -> String {
@@ -302,6 +327,26 @@ mod tests {
                 assert_eq!(circuit.server.is_empty(), circuit.is_fixed());
             }
         }
+    }
+
+    #[test]
+    fn a_small_buffer_before_a_policer_is_too_small_for_the_policer() {
+        let ratios: Vec<f64> = (0..400)
+            .map(|seed| {
+                let circuit = draw(Plant::BufferAndPolicer, seed);
+                let words: Vec<&str> = circuit.words.split(' ').collect();
+                let after = |word: &str, unit: &str| -> f64 {
+                    let at = words.iter().position(|one| *one == word).unwrap();
+                    words[at + 1].trim_end_matches(unit).parse().unwrap()
+                };
+                let held = after("policer", "mbit") * after("delay", "ms") * 2.0 * 125.0;
+                let most = circuit.client[0].1.split(' ').next_back().unwrap();
+                most.parse::<f64>().unwrap() / held
+            })
+            .collect();
+        assert!(ratios.iter().all(|ratio| (0.14..0.61).contains(ratio)));
+        let large = ratios.iter().filter(|ratio| **ratio > 0.375).count();
+        assert!((100..300).contains(&large), "{large}");
     }
 
     #[test]
