@@ -375,8 +375,36 @@ mod tests {
             .map(|seed| run(Plant::Clean, seed, 0.1, None))
             .collect();
         let whole = &table::rows(&options, &all)[0];
-        assert_eq!((whole.value, whole.ok), (Some(0.0), Some(true)));
-        assert_eq!(whole.error, None);
+        assert_eq!((whole.value, whole.ok), (Some(0.0), None));
+        let why = whole.error.as_ref().unwrap();
+        assert_eq!(why, "not decided: 5 runs count, 50 are asked");
+    }
+
+    #[test]
+    fn a_target_holds_only_from_as_many_runs_as_it_asks_for() {
+        for (plant, runs, asked) in [(Plant::Clean, 20, 50), (Plant::Loss1, 20, 20)] {
+            let rows = |runs: u64, wrong: usize| {
+                let mut options = options(vec![plant]);
+                options.runs = runs;
+                let seeds = options.seeds(plant).enumerate();
+                let made = seeds.map(|(nth, seed)| Run {
+                    is_right: nth >= wrong,
+                    ..run(plant, seed, 0.1, None)
+                });
+                table::rows(&options, &made.collect::<Vec<_>>()).remove(0)
+            };
+            let enough = rows(runs, 0);
+            assert_eq!((enough.ok, enough.error), (Some(true), None), "{plant:?}");
+            assert_eq!(enough.detail["runs_counted"].as_u64(), Some(asked));
+            assert_eq!(enough.detail["runs_asked"].as_u64(), Some(asked));
+            let few = rows(runs - 1, 0);
+            assert_eq!(few.ok, None, "{plant:?}");
+            assert!(few.error.unwrap().starts_with("not decided"));
+            // A wrong one of few is seen all the same.
+            let wrong = rows(2, 1);
+            assert_eq!(wrong.ok, Some(false), "{plant:?}");
+            assert!(wrong.error.unwrap().starts_with("not decided"));
+        }
     }
 
     #[test]

@@ -136,11 +136,16 @@ fn accuracy(rows: &Rows<'_>, text: &mut String) {
         let count = |key: &str| told(key).map_or_else(|| "-".to_owned(), |n| n.to_string());
         let counted = format!("{} of {}", count("runs_counted"), count("runs_planned"));
         let is_whole = told("runs_counted") == told("runs_planned");
+        let is_undecided = told("runs_counted") < told("runs_asked");
+        let share = match is_undecided {
+            true => format!("{} (not decided)", percent(Some(row))),
+            false => percent(Some(row)),
+        };
         let right = count("runs_right");
         // No circuit without a fault is called right by its share, but by its alarms.
         let (right, alarms) = match row.metric.as_str() {
-            ALARMS => (right, percent(Some(row))),
-            _ => (format!("{right}, {}", percent(Some(row))), "-".to_owned()),
+            ALARMS => (right, share),
+            _ => (format!("{right}, {share}"), "-".to_owned()),
         };
         let held_up = format!(
             "{} ({} right)",
@@ -279,7 +284,12 @@ fn failures(rows: &Rows<'_>, text: &mut String) {
         })
         .collect();
     let head = ["scenario", "config", "figure", "why"];
-    table("What failed or is missing", &head, &lines, text);
+    table(
+        "What failed, is missing or is not decided",
+        &head,
+        &lines,
+        text,
+    );
 }
 
 #[cfg(test)]
@@ -293,6 +303,7 @@ mod tests {
             _ => Row::of(name, "probe", metric, "", share).target(Op::AtLeast, 0.95),
         };
         row.detail("runs_counted", counted)
+            .detail("runs_asked", 20)
             .detail("runs_planned", 20)
             .detail("runs_right", right)
             .detail("runs_without_verdict", 1)
@@ -364,7 +375,7 @@ mod tests {
         for expected in [
             "Commit abcdef, 2026-11-24T01:00:00Z to 2026-11-25T02:00:00Z, seed 77. A processor, 2 processors, ? GiB",
             "| clean | 20 of 20 | 20 | 0.0 % | 1 | 2 (1 right) | 3 |",
-            "| loss1 | **10 of 20** | 9, **90.0 %** | - | 1 | 2 (1 right) | 3 |",
+            "| loss1 | **10 of 20** | 9, **90.0 %** (not decided) | - | 1 | 2 (1 right) | 3 |",
             "| a | 8192 | 3 | 6.55 | 6.50 | 6.40 to 6.60 | 0.8 % | - |",
             "| a | hosts' own | 1 | - | 700.00 | 700.00 to 700.00 | - | **70.0 %** |",
             "| b | probe | - | - | - | - to - | - | - |",

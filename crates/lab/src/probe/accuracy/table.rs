@@ -8,6 +8,10 @@ use crate::measurement::{Op, Row};
 
 const RIGHT: f64 = 0.95;
 const FALSE_ALARMS: f64 = 0.02;
+/// Runs of a plant below which a share decides nothing: one of twenty is 5 %.
+const FAULT_RUNS_MIN: usize = 20;
+/// Of circuits without a fault: one of fifty is 2 %.
+const CLEAN_RUNS_MIN: usize = 50;
 
 /// What is done, whichever parts are: the same program does the same.
 pub fn plan(options: &AccuracyOptions) -> String {
@@ -23,6 +27,31 @@ pub fn plan(options: &AccuracyOptions) -> String {
 pub(super) fn rows(options: &AccuracyOptions, runs: &[Run]) -> Vec<Row> {
     let plants = options.plants.iter();
     plants.map(|plant| row(options, runs, *plant)).collect()
+}
+
+fn runs_asked(plant: Plant) -> usize {
+    match plant {
+        Plant::Clean | Plant::CleanWide => CLEAN_RUNS_MIN,
+        _ => FAULT_RUNS_MIN,
+    }
+}
+
+/// Whether its target holds: a share of some of the planned runs is no share of all
+/// and fails; one of too few decides nothing, and fails only where it misses.
+fn judged(mut row: Row, counted: usize, planned: usize, asked: usize) -> Row {
+    let missing = planned - counted;
+    let why_missing = (missing > 0).then(|| format!("{missing} of {planned} runs are missing"));
+    let undecided =
+        (counted < asked).then(|| format!("not decided: {counted} runs count, {asked} are asked"));
+    row.ok = match row.ok {
+        _ if missing > 0 => Some(false),
+        Some(true) if undecided.is_some() => None,
+        ok => ok,
+    };
+    let before = row.error.take().into_iter();
+    let why: Vec<_> = before.chain(why_missing).chain(undecided).collect();
+    row.error = (!why.is_empty()).then(|| why.join("; "));
+    row
 }
 
 fn row(options: &AccuracyOptions, runs: &[Run], plant: Plant) -> Row {
@@ -55,7 +84,7 @@ fn row(options: &AccuracyOptions, runs: &[Run], plant: Plant) -> Row {
     let right_of = |runs: &[&Run]| runs.iter().filter(|run| run.is_right).count();
     let name = plant.name();
     let share = right_of(&counted) as f64 / counted.len() as f64;
-    let mut row = match plant {
+    let row = match plant {
         _ if counted.is_empty() => {
             Row::failed(&name, "probe", "right verdicts", "", "no run counts")
         }
@@ -63,17 +92,13 @@ fn row(options: &AccuracyOptions, runs: &[Run], plant: Plant) -> Row {
             .target(Op::AtMost, FALSE_ALARMS),
         _ => Row::of(&name, "probe", "right verdicts", "", share).target(Op::AtLeast, RIGHT),
     };
-    if counted.len() < planned {
-        // A share of some of the runs is no share of all.
-        let missing = planned - counted.len();
-        row.ok = Some(false);
-        row.error = Some(format!("{missing} of {planned} runs are missing"));
-    }
     let most = |of: fn(&Run) -> Option<f64>| {
         let all = counted.iter().filter_map(|run| of(run));
         all.reduce(f64::max)
     };
-    row.detail("runs_planned", planned)
+    judged(row, counted.len(), planned, runs_asked(plant))
+        .detail("runs_planned", planned)
+        .detail("runs_asked", runs_asked(plant))
         .detail("runs_counted", counted.len())
         .detail("runs_right", right_of(&counted))
         .detail("runs_without_verdict", without_verdict)
