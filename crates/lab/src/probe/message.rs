@@ -164,6 +164,15 @@ pub(crate) enum Answer {
     },
 }
 
+/// A message without its length: a client's or a server's.
+pub(crate) fn read_message<T: DeserializeOwned>(text: &[u8]) -> Result<T, ProbeError> {
+    serde_json::from_slice(text).map_err(|error| {
+        ProbeError::protocol(super::error::harmless(&format!(
+            "a message is wrong: {error}"
+        )))
+    })
+}
+
 /// A control connection of either end.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -260,11 +269,7 @@ impl Control {
             self.read_exact(wanted, end, during, silent)?;
             text.extend_from_slice(wanted);
         }
-        serde_json::from_slice(&text).map_err(|error| {
-            ProbeError::protocol(super::error::harmless(&format!(
-                "a message is wrong: {error}"
-            )))
-        })
+        read_message(&text)
     }
 
     /// The operator has asked to stop.

@@ -20,6 +20,8 @@ mod datagram_socket;
 pub mod diagnose;
 pub mod error;
 pub mod examine;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod host;
 pub mod iperf2;
 pub mod iperf3;
