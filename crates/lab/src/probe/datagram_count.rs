@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::datagram_flow::FlowPlan;
+use super::line_pace::line_bit_per_s;
 
 /// One arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +104,10 @@ pub struct FlowCount {
     /// Share of the time after that quarter in which datagrams were due and none
     /// was sent, pauses of 5 ms and more.
     pub sender_paused: Option<f64>,
-    /// Payload rate at which neighbours at the beginning of trains came: the
-    /// slowest line on the way, bit/s.
+    /// Payload rate at which the beginnings of trains came: the slowest line on
+    /// the way, or the sender if that is slower, bit/s. Where a receiving
+    /// interface coalesces interrupts for as long as a train, the least rate that
+    /// the line must have had, or none.
     pub line_bit_per_s: Option<f64>,
     /// Datagrams of a train that arrived before the first that did not, median.
     pub train_whole: Option<u32>,
@@ -114,10 +117,6 @@ pub struct FlowCount {
     /// Datagrams of a train that arrived, median.
     pub train_arrived: Option<u32>,
 }
-
-/// Neighbours this far into a train still come at the line's pace behind a
-/// policer of an ordinary burst.
-const LINE_PLACES: u32 = 9;
 
 impl FlowCount {
     /// `is_cut_off`: the reader was stopped while datagrams were waiting for it.
@@ -140,7 +139,7 @@ impl FlowCount {
         count.steady_bit_per_s = arriving(plan, got, 1);
         count.sender_paused = paused(plan, got, 1);
         if plan.train_datagrams > 1 {
-            count.line_bit_per_s = line(plan, got);
+            count.line_bit_per_s = line_bit_per_s(plan, got);
             count.trains(plan, &seen);
             count.train_held = held(plan, got, count.line_bit_per_s);
         }
@@ -208,7 +207,7 @@ fn median<T: Ord + Copy>(mut values: Vec<T>) -> Option<T> {
     values.get(values.len() / 2).copied()
 }
 
-fn bit_per_s(bytes: f64, ns: u64) -> Option<f64> {
+pub(super) fn bit_per_s(bytes: f64, ns: u64) -> Option<f64> {
     (ns > 0).then(|| bytes * 8e9 / ns as f64)
 }
 
@@ -290,30 +289,6 @@ fn held(plan: &FlowPlan, got: &[Got], line_bit_per_s: Option<f64>) -> Option<u32
     median(trains.filter_map(of_train).collect())
 }
 
-/// Pace of the whole beginning of a train, median of the trains. Over several
-/// gaps, for single ones are as uneven as timers are.
-fn line(plan: &FlowPlan, got: &[Got]) -> Option<f64> {
-    const GAPS_MIN: usize = 4;
-    let train_of = |one: &Got| one.sequence / plan.train_datagrams.max(1);
-    let rate = |train: &[Got]| {
-        let first = train.first()?;
-        let begins = first.sequence % plan.train_datagrams.max(1) == 0;
-        let whole = train
-            .iter()
-            .take(LINE_PLACES as usize)
-            .zip(first.sequence..=u32::MAX)
-            .take_while(|(one, expected)| one.sequence == *expected);
-        let (gaps, last) = (whole.clone().count().checked_sub(1)?, whole.last()?.0);
-        let ns = last.at_ns.checked_sub(first.at_ns)?;
-        let bytes = gaps as f64 * f64::from(plan.payload_bytes);
-        (begins && gaps >= GAPS_MIN).then(|| bit_per_s(bytes, ns))?
-    };
-    let trains = got.chunk_by(|a, b| train_of(a) == train_of(b));
-    let mut rates: Vec<f64> = trains.filter_map(rate).collect();
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -378,10 +353,13 @@ mod tests {
 
     #[test]
     fn the_lines_pace_is_that_of_the_first_of_a_train() {
-        // Ten pass 100 us apart, then every fifth.
+        // Sent 10 us apart, ten pass 100 us apart, then every fifth.
         let arrivals: Vec<Got> = (0..40_u32)
             .filter(|n| *n < 10 || n % 5 == 0)
-            .map(|n| got(n, u64::from(n) * 100_000))
+            .map(|n| Got {
+                sent_ns: u64::from(n) * 10_000,
+                ..got(n, u64::from(n) * 100_000)
+            })
             .collect();
         let count = FlowCount::of(&plan(1, 40), &arrivals, 0, false);
         assert_eq!(count.line_bit_per_s, Some(80e6));

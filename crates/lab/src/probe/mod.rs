@@ -26,6 +26,7 @@ pub mod host;
 pub mod iperf2;
 pub mod iperf3;
 pub mod latency;
+mod line_pace;
 mod link_words;
 mod message;
 pub mod observe;

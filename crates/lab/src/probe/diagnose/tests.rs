@@ -231,6 +231,15 @@ fn a_small_receive_window_is_named_with_what_it_allows() {
 }
 
 #[test]
+fn a_circuit_carries_what_tcp_got_where_trains_tell_no_pace() {
+    let mut seen = clean();
+    seen.trains = flow(Direction::Both, way(240, 0, FlowCount::default()));
+    seen.flood_up = flow(Direction::Up, flood(CAPACITY / 2.0, 0));
+    let capacity = capacity_bit_per_s(&seen, Direction::Up).unwrap();
+    assert!(capacity >= CAPACITY * 0.9, "{capacity}");
+}
+
+#[test]
 fn a_window_that_another_fault_hides_is_named_too() {
     let verdict = changed(|seen| {
         slow(seen, |figures| figures.retransmitted = 0.01);

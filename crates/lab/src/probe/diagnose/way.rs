@@ -92,15 +92,14 @@ impl<'a> Way<'a> {
     /// pace of trains says more.
     fn capacity(&self) -> Option<f64> {
         let flood = self.flood?;
-        let steady = flood.count.steady_bit_per_s?;
+        let carried = self.carried_bit_per_s()?;
         let Some(line) = self.line_bit_per_s else {
-            return Some(steady);
+            return Some(carried);
         };
         // A sender short of processor time sends bursts: they are cut, and the
         // line is idle between them.
         let offered = flood.count.offered_bit_per_s;
         let was_enough = offered.is_none_or(|offered| offered >= line);
-        let carried = self.carried_bit_per_s()?;
         match flood.loss() > FULL_LOSS && !self.cuts_trains() && was_enough {
             true => Some(carried),
             false => Some(carried.max(line)),
