@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::numbered::receiver_overflows;
 use super::{Hosts, right_address};
 use crate::error::LabError;
 use crate::iperf::{PORT, Running, odd, wait_listening};
+use crate::overflows::receiver_overflows;
 
 /// Seconds at the start that are not counted: slow start, filling of queues.
 pub(super) const WARM_UP_S: u64 = 5;

@@ -12,6 +12,7 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use super::{Hosts, right_address};
 use crate::error::{During, LabError};
 use crate::netns::Namespace;
+use crate::overflows::receiver_overflows;
 
 const PORT: u16 = 5301;
 /// Small, so that many fit the time there is; 60 bytes of Ethernet frame.
@@ -144,26 +145,6 @@ fn bind(address: &str) -> Result<UdpSocket, LabError> {
     UdpSocket::bind(address).during(|| format!("binding {address}"))
 }
 
-/// Datagrams that a namespace's sockets had no room for so far.
-pub(super) fn receiver_overflows(namespace: &Namespace) -> Result<u64, LabError> {
-    let text = namespace
-        .within(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))?
-        .during(|| "reading /proc/thread-self/net/snmp".to_owned())?;
-    read_overflows(&text).ok_or_else(|| LabError::Invalid {
-        what: "/proc/net/snmp".to_owned(),
-        why: "it has no RcvbufErrors".to_owned(),
-    })
-}
-
-fn read_overflows(snmp: &str) -> Option<u64> {
-    let mut lines = snmp.lines().filter(|line| line.starts_with("Udp:"));
-    let (names, values) = (lines.next()?, lines.next()?);
-    let at = names
-        .split_whitespace()
-        .position(|name| name == "RcvbufErrors")?;
-    values.split_whitespace().nth(at)?.parse().ok()
-}
-
 /// Which numbers were seen, a bit for each.
 struct Seen {
     bits: Vec<u64>,
@@ -230,12 +211,5 @@ mod tests {
         );
         seen.insert(64);
         assert_eq!((seen.count.lost(), seen.count.out_of_order), (1, 1));
-    }
-
-    #[test]
-    fn overflows_are_read_by_name() {
-        let text = "Tcp: A B\nTcp: 1 2\nUdp: InDatagrams RcvbufErrors Other\nUdp: 7 3 9\n";
-        assert_eq!(read_overflows(text), Some(3));
-        assert_eq!(read_overflows("Udp: A\nUdp: 1\n"), None);
     }
 }

@@ -107,6 +107,7 @@ fn judge_streams(mut theirs: Vec<StreamEnd>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::accuracy::plant::Draw;
     use crate::probe::datagram_flow::{FlowCount, FlowPlan, Kind};
     use crate::probe::host::HostFacts;
     use crate::probe::message::{Purpose, VERSION};
@@ -125,16 +126,12 @@ mod tests {
         "null",
     ];
 
-    /// Numbers that can be repeated.
-    struct Dice(u64);
+    /// What is changed, and how: the same for the same seed.
+    struct Dice(Draw);
 
     impl Dice {
         fn below(&mut self, end: usize) -> usize {
-            self.0 = self
-                .0
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (self.0 >> 33) as usize % end.max(1)
+            self.0.below(end.max(1))
         }
 
         /// One to four changes.
@@ -243,7 +240,7 @@ mod tests {
 
     #[test]
     fn changed_requests_are_read_or_refused() {
-        let mut dice = Dice(1);
+        let mut dice = Dice(Draw::new(1));
         let read = requests().map(|right| dice.read(&text(&right), request));
         let [.., of_tcp, of_datagrams] = read;
         assert!(of_tcp > 100 && of_datagrams > 100, "{read:?}");
@@ -251,7 +248,7 @@ mod tests {
 
     #[test]
     fn changed_answers_are_read_or_refused() {
-        let mut dice = Dice(2);
+        let mut dice = Dice(Draw::new(2));
         let read = answers().map(|right| dice.read(&text(&right), answer));
         let [_, _, _, _, of_streams, of_datagrams, _] = read;
         assert!(of_streams > 100 && of_datagrams > 100, "{read:?}");
@@ -259,7 +256,7 @@ mod tests {
 
     #[test]
     fn changed_beginnings_are_read_or_refused() {
-        let mut dice = Dice(3);
+        let mut dice = Dice(Draw::new(3));
         let token = [7; 16];
         let purpose = Purpose::Stream(513);
         let greeting = Greeting { purpose, token };

@@ -16,6 +16,7 @@ use super::single::serving;
 use crate::deployment::{Lab, require_program};
 use crate::error::LabError;
 use crate::measurement::{Op, Row};
+use crate::overflows::receiver_overflows;
 use crate::probe::observe::StreamPair;
 use crate::probe::report::Report;
 use crate::probe::tcp_test::Direction;
@@ -61,6 +62,14 @@ enum Load {
     Streams(u16),
     /// Datagrams, at a share of the line's rate.
     Datagrams(f64),
+}
+
+/// The same on a certain circuit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Traffic {
+    Streams(u16),
+    /// Payload, bit/s.
+    Datagrams(u64),
 }
 
 /// A circuit, and what is sent over it.
@@ -130,6 +139,17 @@ impl Case {
         };
         Some((way.rate?.bit_per_s() as f64 * share) as u64)
     }
+
+    fn traffic(&self, words: &str) -> Result<Traffic, LabError> {
+        let traffic = match self.load {
+            Load::Streams(streams) => Some(Traffic::Streams(streams)),
+            Load::Datagrams(_) => self.offered_bit_per_s(words).map(Traffic::Datagrams),
+        };
+        traffic.ok_or_else(|| LabError::Invalid {
+            what: format!("the circuit {words}"),
+            why: "it has no rate to send a share of".to_owned(),
+        })
+    }
 }
 
 /// Rates of iperf3 and of ours, bit/s.
@@ -142,20 +162,11 @@ struct Rates {
     dropped: u64,
 }
 
-/// The names stand in one line, the figures in the next.
-fn receive_buffer_errors(snmp: &str) -> Option<u64> {
-    let mut lines = snmp.lines().filter(|line| line.starts_with("Udp:"));
-    let (names, figures) = (lines.next()?, lines.next()?);
-    let mut both = names.split(' ').zip(figures.split(' '));
-    let (_, errors) = both.find(|(name, _)| *name == "RcvbufErrors")?;
-    errors.parse().ok()
-}
-
 /// A case on its circuit.
 struct Trial<'a> {
     options: &'a BesideOptions,
     case: Case,
-    offered_bit_per_s: Option<u64>,
+    traffic: Traffic,
 }
 
 /// Measures all circuits, and tells of each. One that failed is a row.
@@ -167,12 +178,14 @@ pub fn rows(options: &BesideOptions, tell: &dyn Fn(&str)) -> Result<Vec<Row>, La
         let words = draw(case.plant, seed).words;
         let (scenario, config) = (format!("{NAME} [{words}]"), case.name());
         tell(&format!("{scenario} {config}"));
-        let trial = Trial {
-            options,
-            case,
-            offered_bit_per_s: case.offered_bit_per_s(&words),
-        };
-        let outcome = trial.measured(&words, seed);
+        let outcome = case.traffic(&words).and_then(|traffic| {
+            let trial = Trial {
+                options,
+                case,
+                traffic,
+            };
+            trial.measured(&words, seed)
+        });
         if options.stop.load(Ordering::Relaxed) {
             return Err(LabError::Interrupted);
         }
@@ -240,17 +253,13 @@ impl Trial<'_> {
         Ok(rates)
     }
 
-    /// Datagrams that the receiving host has dropped so far, as nobody read them.
+    /// Datagrams that the receiving host has dropped so far.
     fn dropped(&self, lab: &Lab) -> Result<u64, LabError> {
         let host = match self.case.is_down() {
             true => lab.client()?,
             false => lab.server()?,
         };
-        let mut command = host.command("cat");
-        command.arg("/proc/net/snmp");
-        let output = Program::start(&mut command, "cat")?.output(&self.options.stop)?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        Ok(receive_buffer_errors(&text).unwrap_or(0))
+        receiver_overflows(&host)
     }
 
     /// What came in the time that counted, bit/s.
@@ -269,13 +278,10 @@ impl Trial<'_> {
     fn iperf3_words(&self) -> Vec<String> {
         let (server, omit, counted) = (SERVER.to_string(), OMIT_S, COUNTED_S);
         let mut words = format!("-c {server} -p {PORT} -J -O {omit} -t {counted}");
-        match (self.case.load, self.offered_bit_per_s) {
-            (Load::Streams(streams), _) => words += &format!(" -P {streams}"),
-            (_, offered) => {
-                let rate = offered.unwrap_or_default();
-                words += &format!(" -u -b {rate} -l {DATAGRAM_BYTES}");
-            }
-        }
+        words += &match self.traffic {
+            Traffic::Streams(streams) => format!(" -P {streams}"),
+            Traffic::Datagrams(rate) => format!(" -u -b {rate} -l {DATAGRAM_BYTES}"),
+        };
         if self.case.is_down() {
             words += " -R";
         }
@@ -299,10 +305,10 @@ impl Trial<'_> {
 
     fn probe_words(&self) -> Vec<String> {
         let way = if self.case.is_down() { "down" } else { "up" };
-        let test = match (self.case.load, self.offered_bit_per_s) {
-            (Load::Streams(streams), _) => format!("tcp --streams {streams}"),
-            (_, offered) => {
-                let mbit = offered.unwrap_or_default() as f64 / 1e6;
+        let test = match self.traffic {
+            Traffic::Streams(streams) => format!("tcp --streams {streams}"),
+            Traffic::Datagrams(rate) => {
+                let mbit = rate as f64 / 1e6;
                 format!("udp --rate {mbit:.6} --payload {DATAGRAM_BYTES}")
             }
         };
@@ -365,19 +371,12 @@ mod tests {
         let trial = Trial {
             options: &options,
             case,
-            offered_bit_per_s: case.offered_bit_per_s("rate 10mbit backward rate 5mbit"),
+            traffic: case.traffic("rate 10mbit backward rate 5mbit").unwrap(),
         };
         [
             trial.iperf3_words().join(" "),
             trial.probe_words().join(" "),
         ]
-    }
-
-    #[test]
-    fn what_a_host_dropped_is_read_by_its_name() {
-        let snmp = "Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 5 0 3 1 2\nUdpLite: 1\n";
-        assert_eq!(receive_buffer_errors(snmp), Some(2));
-        assert_eq!(receive_buffer_errors("Udp: InDatagrams\nUdp: 5\n"), None);
     }
 
     #[test]

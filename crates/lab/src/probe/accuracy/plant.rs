@@ -183,6 +183,12 @@ impl Draw {
         self.unit() < 0.5
     }
 
+    /// One of `0..end`, which is not empty.
+    #[cfg(test)]
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.unit() * end as f64) as usize
+    }
+
     /// Evenly spread in its logarithm.
     fn scale(&mut self, least: f64, most: f64) -> f64 {
         (least.ln() + self.unit() * (most / least).ln()).exp()
