@@ -447,6 +447,7 @@ async fn a_site_that_starts_again_knows_what_it_had_on_disk() {
         assert!(pair.exchange(&file).await > FILE_BYTES as u64);
         pair.assert_known(&file).await;
         for site in [0, 1] {
+            pair.stop(site).await;
             std::fs::remove_dir_all(pair.disk(site).path).unwrap();
         }
     })

@@ -4,6 +4,7 @@
 //! processor waits for the index once and not thirty times; what the index knows is compared with the log and extended in both
 //! directions as far as the bytes agree. Where a match ends the next one is expected right behind the difference, which is what an edit in place looks like.
 
+mod closely;
 mod matching;
 mod recall;
 
@@ -357,7 +358,7 @@ impl Encoder {
 
     /// Tries whether the last match goes on, here or behind a short difference.
     fn resume(&mut self, open: &mut Open, input: &[u8], at: usize, end: usize) -> usize {
-        let Some((source, hint)) = self.expected else {
+        let Some(expected) = self.expected else {
             return at;
         };
         let min = if self.going_on.is_some() {
@@ -365,21 +366,10 @@ impl Encoder {
         } else {
             RESUME_BYTES
         };
-        if self.is_over(source, hint, slice(input, at, end), min) {
-            return at;
+        match self.resumed(open.flow, expected, slice(input, at, end), min) {
+            Some((skip, found)) => self.take_match(open, input, at, at + skip, found),
+            None => at,
         }
-        let here = self.match_at(open.flow, source, hint, slice(input, at, end));
-        if here.forward >= min {
-            return self.take_match(open, input, at, at, here);
-        }
-        for skip in RESUME_AFTER {
-            let rest = slice(input, at + skip, end);
-            let there = self.match_at(open.flow, source + skip as u64, here.hint, rest);
-            if there.forward >= RESUME_BYTES {
-                return self.take_match(open, input, at, at + skip, there);
-            }
-        }
-        at
     }
 
     /// Looks for what is known in the next block; returns how far it got.
@@ -439,7 +429,10 @@ impl Encoder {
             }
             let found = candidate.found.and_then(|source| {
                 let source = (source, candidate.hint);
-                self.confirm(open.flow, source, slice(input, at, end), candidate.at - at)
+                let found =
+                    self.confirm(open.flow, source, slice(input, at, end), candidate.at - at);
+                self.stats.false_finds += u64::from(found.is_none());
+                found
             });
             if let Some(found) = found {
                 return Some(self.take_match(open, input, at, candidate.at, found));

@@ -46,6 +46,8 @@ struct Segment {
     slot: Option<u32>,
     pins: u32,
     is_recent: bool,
+    /// What is encoded next refers to it, as far as that is known.
+    is_due: bool,
     /// The round in which it was pinned last.
     round: u64,
     /// What of it is at hand.
@@ -79,6 +81,8 @@ pub(crate) struct Log {
     /// How often that was asked, from 1.
     round: u64,
     pinned: usize,
+    /// The segments that are due.
+    due: Vec<u64>,
     unkept_bytes: u64,
     /// Bytes that were repeated from segments that were put in.
     returned_bytes: u64,
@@ -107,6 +111,7 @@ impl Log {
             touched: Vec::new(),
             round: 1,
             pinned: 0,
+            due: Vec::new(),
             unkept_bytes: 0,
             returned_bytes: 0,
             is_watched: false,

@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, timeout_at};
 
 use super::Reduction;
 use super::effort::{LONG_BYTES_MIN, apart};
+use super::halves::Look;
 use super::receiving::Read;
 use super::record::{
     BARE_BYTES_MAX, CopyPlace, Draft, Record, Records, copied, echoed, framed, literals,
@@ -264,20 +265,26 @@ impl Writer {
 
     /// Waits until what left the memory and may come again is read back.
     async fn recall(&self, batch: &[u8]) {
-        let store = &self.reduction.store;
-        let Some(read_within) = store.read_within else {
+        let Some(read_within) = self.reduction.store.read_within else {
             return;
         };
+        let deadline = Instant::now() + read_within;
+        self.read_back(Look::Anchors, batch, deadline).await;
+        self.read_back(Look::Samples(self.flow), batch, deadline)
+            .await;
+    }
+
+    async fn read_back(&self, look: Look, batch: &[u8], deadline: Instant) {
+        let store = &self.reduction.store;
         let mut recalled = store.recalled.subscribe();
         let pending = {
             let sending = lock(&self.reduction.sending);
-            sending.look(&mut lock(&store.encoder), batch)
+            sending.look(&mut lock(&store.encoder), look, batch)
         };
         if pending.is_empty() {
             return;
         }
         store.wake_disk();
-        let deadline = Instant::now() + read_within;
         while lock(&store.encoder).is_reading(&pending)
             && timeout_at(deadline, recalled.changed()).await.is_ok()
         {}

@@ -13,7 +13,7 @@ use crate::lock::lock;
 use crate::store::{Catalog, Key};
 
 pub(super) use self::decoder::DecoderHalf;
-pub(super) use self::encoder::EncoderHalf;
+pub(super) use self::encoder::{EncoderHalf, Look};
 
 /// A log smaller than this is none, bytes.
 pub(super) const MEMORY_BYTES_MIN: u64 = 4 << 20;

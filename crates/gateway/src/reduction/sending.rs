@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use farhaul_reduce::{Plain, Sampling};
 
-use super::halves::EncoderHalf;
+use super::halves::{EncoderHalf, Look};
 use super::message::{Message, Why};
 use super::record::{Draft, mark_of};
 use super::shelf::Offer;
@@ -132,8 +132,8 @@ impl Sending {
     }
 
     /// Segments on disk that a flow's next bytes may refer to and that are being read: [`EncoderHalf::is_reading`].
-    pub(super) fn look(&self, half: &mut EncoderHalf, batch: &[u8]) -> Vec<u64> {
-        half.look(self.tunnel, batch)
+    pub(super) fn look(&self, half: &mut EncoderHalf, look: Look, batch: &[u8]) -> Vec<u64> {
+        half.look(self.tunnel, look, batch)
     }
 
     /// Frames whose records are made: their memory is used for the next ones.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use farhaul_reduce::{BlockLengths, Codec, Compressor, Decoded, Decoder, Encoder, Plain, Settings};
+use farhaul_reduce::{
+    BlockLengths, Codec, Compressor, Decoded, Decoder, Encoder, Plain, ReadAt, Settings,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::source::Noise;
@@ -106,12 +108,18 @@ impl Link {
             return;
         };
         let (encoder, ahead_bytes) = (&mut self.encoder, self.ahead_bytes);
-        pass.encode += cpu_time_of(|| {
-            for read in encoder.look(piece, ahead_bytes) {
+        let put_in = |encoder: &mut Encoder, reads: Vec<ReadAt>| {
+            for read in reads {
                 if let Some((bytes, lengths)) = near.get(&read.segment) {
                     encoder.recall(&read, bytes, lengths);
                 }
             }
+        };
+        pass.encode += cpu_time_of(|| {
+            let reads = encoder.look(piece, ahead_bytes);
+            put_in(encoder, reads);
+            let reads = encoder.look_closely(self.flow, piece);
+            put_in(encoder, reads);
         });
     }
 

@@ -37,7 +37,7 @@ impl Encoder {
 
     /// Compares what the index found for `offset` bytes into `input`; `None` if it is not worth a token.
     pub(super) fn confirm(
-        &mut self,
+        &self,
         flow: u64,
         (source, hint): (u64, usize),
         input: &[u8],
@@ -47,7 +47,6 @@ impl Encoder {
         let origin = self.origin(flow, source, hint);
         let (source, hint) = origin.map_or((source, hint), |origin| (origin, NOWHERE));
         if self.is_short(source, hint, before, after) {
-            self.stats.false_finds += 1;
             return None;
         }
         let found = self.match_at(flow, source, hint, after);
@@ -55,11 +54,34 @@ impl Encoder {
             || found.forward >= WINDOW_BYTES
                 && found.forward + self.extend_back(flow, source, found.hint, before)
                     >= MATCH_BYTES_MIN;
-        self.stats.false_finds += u64::from(!is_enough);
         is_enough.then_some(Match {
             by_index: true,
             ..found
         })
+    }
+
+    /// How many bytes of `input` come first, and what of a match that would go on at `source` begins behind them: here it needs `min`
+    /// bytes, behind a short difference more.
+    pub(super) fn resumed(
+        &self,
+        flow: u64,
+        (source, hint): (u64, usize),
+        input: &[u8],
+        min: usize,
+    ) -> Option<(usize, Match)> {
+        if self.is_over(source, hint, input, min) {
+            return None;
+        }
+        let here = self.match_at(flow, source, hint, input);
+        if here.forward >= min {
+            return Some((0, here));
+        }
+        let behind = |skip: usize| {
+            let rest = slice(input, skip, input.len());
+            let there = self.match_at(flow, source + skip as u64, here.hint, rest);
+            (there.forward >= RESUME_BYTES).then_some((skip, there))
+        };
+        RESUME_AFTER.into_iter().find_map(behind)
     }
 
     /// The place that what is at `source` refers to, where a flow may not refer to that itself, or it is not there any more.

@@ -12,7 +12,7 @@ impl Encoder {
     /// Which segments that are not at hand hold what `input` may repeat, and, over `ahead_bytes`, what may come after it. Nothing is
     /// certain before they are at hand, and none of them is referred to before: [`Encoder::recall`].
     pub fn look(&self, input: &[u8], ahead_bytes: u64) -> Vec<ReadAt> {
-        let mut reads = Reads(Vec::new());
+        let mut reads = Reads::default();
         let Some(anchors) = self.anchors.as_ref().filter(|_| self.log.is_any_away()) else {
             return reads.0;
         };
@@ -98,10 +98,11 @@ fn fingerprint_at(index: &Index, bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Segments to be read, each once.
-struct Reads(Vec<ReadAt>);
+#[derive(Default)]
+pub(super) struct Reads(pub(super) Vec<ReadAt>);
 
 impl Reads {
-    fn add(&mut self, segments: Vec<(u64, u64)>, is_ahead: bool) {
+    pub(super) fn add(&mut self, segments: Vec<(u64, u64)>, is_ahead: bool) {
         for (segment, position) in segments {
             if self.0.iter().all(|known| known.segment != segment) {
                 self.0.push(ReadAt {

@@ -271,8 +271,10 @@ impl Log {
                 self.extents.fill(address, &[place]);
             }
         }
+        let is_due = self.due.contains(&number);
         if let Some(segment) = self.segment_mut(number) {
             segment.slot = Some(slot);
+            segment.is_due = is_due;
             (segment.is_recent, segment.is_returned) = (true, true);
             segment.is_partial = written.ranges() != [(0, SEGMENT_BYTES as u32)];
             segment.written = written;

@@ -49,13 +49,15 @@ impl Log {
 
     /// A slot without segment, if need be after evicting one.
     pub(super) fn free_slot(&mut self, newcomer: u64) -> Option<u32> {
-        for _ in 0..3 * self.slots.len() {
+        let laps = 3 * self.slots.len();
+        for step in 0..laps {
+            let spares_due = step < laps - self.slots.len();
             let slot = self.hand;
             self.hand = (self.hand + 1) % self.slots.len();
             let Some(number) = self.slots.get(slot).copied().flatten() else {
                 return Some(slot as u32);
             };
-            if number + 1 < newcomer && self.may_go(number) {
+            if number + 1 < newcomer && self.may_go(number, spares_due) {
                 self.evict(number, slot);
                 return Some(slot as u32);
             }
@@ -63,14 +65,31 @@ impl Log {
         None
     }
 
-    /// Whether a segment is neither pinned nor used since it was looked at last.
-    fn may_go(&mut self, number: u64) -> bool {
+    /// Whether a segment is neither pinned nor used since it was looked at last, nor spared because it will be used.
+    fn may_go(&mut self, number: u64, spares_due: bool) -> bool {
         let Some(segment) = self.segment_mut(number) else {
             return true;
         };
-        let may_go = segment.pins == 0 && !segment.is_recent;
+        let may_go = segment.pins == 0 && !segment.is_recent && !(spares_due && segment.is_due);
         segment.is_recent = false;
         may_go
+    }
+
+    /// What is encoded next refers to these segments, and not to what was told before: as long as there is room elsewhere, they stay.
+    pub(crate) fn set_due(&mut self, numbers: Vec<u64>) {
+        let before = std::mem::replace(&mut self.due, numbers);
+        self.mark_due(&before, false);
+        let now = std::mem::take(&mut self.due);
+        self.mark_due(&now, true);
+        self.due = now;
+    }
+
+    fn mark_due(&mut self, numbers: &[u64], is_due: bool) {
+        for &number in numbers {
+            if let Some(segment) = self.segment_mut(number) {
+                segment.is_due = is_due;
+            }
+        }
     }
 
     fn evict(&mut self, number: u64, slot: usize) {

@@ -78,6 +78,28 @@ fn files_that_were_sent_in_part_before_are_found_whole() {
     }
 }
 
+/// Each version differs from an old file in a few hundred bytes, which no anchor names, and each is in another segment.
+#[test]
+fn short_pieces_without_anchor_are_found() {
+    let mut world = World::new(Default::default(), 0);
+    // Of noise few samples are taken: nothing of it is found in short pieces.
+    let text = |seed, len| -> Vec<u8> {
+        let digits = noise(seed, len).into_iter().map(|byte| b'a' + byte % 16);
+        digits.collect()
+    };
+    let old = text(300, 200_000);
+    let version = |nth: u64| [&old[..100_000], &text(301 + nth, 600), &old[100_000..]].concat();
+    for nth in 0..24 {
+        world.send(1, &noise(400 + nth, 1_100_000), |_| false);
+        world.send(1, &version(nth), |_| false);
+    }
+    let again: usize = (0..12)
+        .map(|nth| world.send(2, &version(nth), |_| false))
+        .sum();
+    assert!(again < 2_000, "{again}");
+    assert_eq!(world.missed, 0);
+}
+
 #[test]
 fn without_a_disk_it_is_sent_again() {
     let (mut world, input) = full();

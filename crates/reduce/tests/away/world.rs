@@ -98,8 +98,15 @@ impl World {
     }
 
     /// Puts in what `input` may need and both disks have.
-    pub fn recall(&mut self, input: &[u8]) {
-        for read in self.encoder.look(input, AHEAD_BYTES) {
+    pub fn recall(&mut self, flow: u64, input: &[u8]) {
+        let reads = self.encoder.look(input, AHEAD_BYTES);
+        self.put_in(reads);
+        let reads = self.encoder.look_closely(flow, input);
+        self.put_in(reads);
+    }
+
+    fn put_in(&mut self, reads: Vec<ReadAt>) {
+        for read in reads {
             let [near, far] = &self.disks;
             if let Some((near, far)) = near.get(&read.segment).zip(far.get(&read.segment)) {
                 self.encoder.recall(&read, &near.0, &both(near, far));
@@ -149,7 +156,7 @@ impl World {
     pub fn send(&mut self, flow: u64, input: &[u8], is_lost: impl Fn(usize) -> bool) -> usize {
         let before = self.wire;
         for batch in input.chunks(300_000) {
-            self.recall(batch);
+            self.recall(flow, batch);
             self.encoder.encode(flow, batch);
             self.encoder.flush();
             let mut rest = batch;

@@ -179,12 +179,10 @@ impl Way {
 
     /// Frames of these bytes, and what each stands for.
     pub fn encode(&mut self, flow: u64, input: &[u8]) -> Vec<(Plain, Vec<u8>)> {
-        for read in self.encoder.look(input, AHEAD_BYTES) {
-            let [near, far] = &self.disks;
-            if let Some((near, far)) = near.get(&read.segment).zip(far.get(&read.segment)) {
-                self.encoder.recall(&read, &near.0, &both(near, far));
-            }
-        }
+        let reads = self.encoder.look(input, AHEAD_BYTES);
+        self.put_in(reads);
+        let reads = self.encoder.look_closely(flow, input);
+        self.put_in(reads);
         self.encoder.encode(flow, input);
         self.encoder.flush();
         let mut rest = input;
@@ -196,6 +194,15 @@ impl Way {
         }
         assert!(rest.is_empty(), "every byte is in a frame");
         frames
+    }
+
+    fn put_in(&mut self, reads: Vec<ReadAt>) {
+        for read in reads {
+            let [near, far] = &self.disks;
+            if let Some((near, far)) = near.get(&read.segment).zip(far.get(&read.segment)) {
+                self.encoder.recall(&read, &near.0, &both(near, far));
+            }
+        }
     }
 
     /// Puts a frame on its way, bare if there is a name for it.

@@ -17,6 +17,15 @@ use crate::store::{Key, Listed};
 /// Of the memory for the log, what may be read ahead.
 const AHEAD_SHARE: u64 = 8;
 
+/// What tells that segments on disk may be of use.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::reduction) enum Look {
+    /// Anchors: what was sent in long pieces, and what comes behind it.
+    Anchors,
+    /// Samples of what nothing at hand covers, of this flow.
+    Samples(u64),
+}
+
 /// Our log of what was sent to the peer.
 pub(in crate::reduction) struct EncoderHalf {
     /// What it may take, bytes.
@@ -107,7 +116,7 @@ impl EncoderHalf {
     }
 
     /// Has segments read that a flow's next bytes may refer to; says which of them are worth waiting for.
-    pub(in crate::reduction) fn look(&mut self, tunnel: u64, batch: &[u8]) -> Vec<u64> {
+    pub(in crate::reduction) fn look(&mut self, tunnel: u64, look: Look, batch: &[u8]) -> Vec<u64> {
         let ahead_bytes = self.agreed_bytes / AHEAD_SHARE;
         if !self.far.is_recalling || self.shelf.is_none() {
             return Vec::new();
@@ -115,8 +124,11 @@ impl EncoderHalf {
         let Some(encoder) = self.of(tunnel) else {
             return Vec::new();
         };
-        let reads = encoder.look(batch, ahead_bytes).into_iter();
-        let mut pending: Vec<ReadAt> = reads.filter(|read| self.ask(*read)).collect();
+        let reads = match look {
+            Look::Anchors => encoder.look(batch, ahead_bytes),
+            Look::Samples(flow) => encoder.look_closely(flow, batch),
+        };
+        let mut pending: Vec<ReadAt> = reads.into_iter().filter(|read| self.ask(*read)).collect();
         pending.retain(|read| !read.is_ahead);
         pending.into_iter().map(|read| read.segment).collect()
     }
