@@ -65,6 +65,10 @@ pub(super) fn verify_files(files: &impl Files) -> io::Result<Verified> {
         }
     };
     let Some(label) = label else {
+        if verified.unreadable.is_empty() && !files.numbers()?.is_empty() {
+            let why = "`store`, which says of what these segments are, is missing or damaged: a gateway removes them";
+            verified.note(files.path().to_owned(), &io::Error::other(why));
+        }
         return Ok(verified);
     };
     let mut footers = vec![0; FOOTERS_BYTES];

@@ -174,3 +174,18 @@ fn a_label_or_a_lock_that_is_a_pipe_keeps_nobody_waiting() {
         "{refused}"
     );
 }
+
+#[test]
+fn segments_without_label_are_told_of() {
+    let place = Place::new("unlabelled");
+    let mut store = place.open(1).unwrap();
+    assert!(save(&mut store, 1, 1, &lengths(50)));
+    store.sync().unwrap();
+    drop(store);
+    assert_eq!(place.wrong(), []);
+    fs::remove_file(place.file("store")).unwrap();
+    let [(_, why)] = <[_; 1]>::try_from(place.wrong()).unwrap();
+    assert!(why.starts_with("`store`, which says"), "{why}");
+    fs::write(place.file("store"), "something else").unwrap();
+    assert_eq!(place.wrong()[0].1, why);
+}
