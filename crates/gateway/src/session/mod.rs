@@ -365,7 +365,7 @@ impl Session {
         self.end.borrow().clone()
     }
 
-    /// Flows that the end of the tunnel has cut.
+    /// Flows of applications that the end of the tunnel has cut.
     pub fn flows_cut(&self) -> usize {
         self.flows_cut.load(Ordering::Relaxed)
     }
@@ -530,7 +530,9 @@ impl Session {
         });
         if first {
             let cut = self.operate(|mux, flows| take_cut(&end, mux, flows));
-            self.flows_cut.store(cut.len(), Ordering::Relaxed);
+            let channels = self.channels.load(Ordering::Relaxed);
+            let applications = cut.len().saturating_sub(channels);
+            self.flows_cut.store(applications, Ordering::Relaxed);
             cut.iter().for_each(|state| state.reset(end.reset_code()));
             self.work.notify_one();
             self.acknowledged.notify_one();
