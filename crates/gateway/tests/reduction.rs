@@ -199,6 +199,14 @@ impl Pair {
         }
     }
 
+    /// Waits until a log has begun in each direction, the first of these stores.
+    async fn begin(&self) {
+        let begun = |site: &Site| site.store.figures().begun > 0;
+        while !self.sites.iter().all(begun) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Exchanges until the file is known at the other end.
     async fn assert_known(&mut self, file: &Bytes) {
         while self.exchange(file).await > file.len() as u64 / 100 {}
@@ -463,6 +471,8 @@ async fn what_is_written_is_counted_until_it_is_durable() {
             pair.restart(site).await;
         }
         pair.connect_again().await;
+        // What passes before the two have agreed on a log is in none.
+        pair.begin().await;
         pair.exchange(&file(9)).await;
         let store = pair.sites[0].store.clone();
         pair.stop(0).await;
