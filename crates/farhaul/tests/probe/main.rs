@@ -186,6 +186,19 @@ fn single_tests_give_documents_that_fit_the_schema() {
     assert!(made["on_new_connections"].as_u64().unwrap() >= 1, "{made}");
     let sweep = report_of(&["sweep", "--time", "0.1", "--most", "16k"]);
     assert_eq!(sweep["observations"]["sweep"].as_array().unwrap().len(), 3);
+    let sweep = report_of(&["sweep", "--way", "both", "--time", "0.2", "--most", "8k"]);
+    let steps = sweep["observations"]["sweep"].as_array().unwrap();
+    let ways: Vec<_> = steps
+        .iter()
+        .map(|step| step["direction"].as_str())
+        .collect();
+    assert_eq!(ways, ["up", "down", "up", "down"].map(Some), "{sweep}");
+    let limited = steps.iter().filter(|step| !step["window_bytes"].is_null());
+    let is_kept = |step: &Value| step["advertised_bytes"].as_u64() <= step["window_bytes"].as_u64();
+    assert!(
+        limited.clone().count() == 2 && limited.clone().all(is_kept),
+        "{sweep}"
+    );
     // As far as twice what the way holds, whatever that is here.
     let sweep = report_of(&["sweep", "--time", "0.1"]);
     let steps = sweep["observations"]["sweep"].as_array().unwrap();

@@ -1,7 +1,7 @@
 //! The near end: connects, asks, measures, and brings both views together.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::clock::now_ns;
 use super::datagram_flow::{FlowCount, FlowPlan, Header, Kind, receive_flow, send_flow};
-use super::datagram_socket::DatagramSocket;
+use super::datagram_socket::{DatagramSocket, at_port};
 use super::error::{ProbeError, While, harmless};
 use super::host::HostFacts;
 use super::iperf3::State;
@@ -24,6 +24,8 @@ use super::tcp_test::{StreamEnd, TcpPlan, Worker};
 
 /// How long a connection may take.
 pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+/// How long our first datagram may take to arrive: less than the server waits for it, which could only refuse the test.
+const KNOCK_PATIENCE: Duration = Duration::from_secs(8);
 /// How long a server may take to end a session.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 /// Clock readings of which the quickest counts.
@@ -37,6 +39,7 @@ pub struct Client {
     stop: Arc<AtomicBool>,
     pub(crate) token: Token,
     pub(crate) echo_port: u16,
+    local: SocketAddr,
     /// How far the server's monotonic clock is ahead of ours.
     clock_ahead_ns: i64,
     /// Quickest round trip of the control connection.
@@ -78,6 +81,10 @@ impl Client {
                     trouble.get_or_insert(ProbeError::Unreachable { target, source });
                 }
             }
+            // To wait for nobody takes seconds for each address.
+            if stop.load(Ordering::Relaxed) {
+                return Err(ProbeError::Interrupted);
+            }
         }
         Err(trouble.unwrap_or(ProbeError::Interrupted))
     }
@@ -91,6 +98,7 @@ impl Client {
             purpose: Purpose::Control,
             token: [0; 16],
         };
+        let local = stream.local_addr().locally("reading an address")?;
         write(&stream, &greeting.to_bytes())?;
         let mut control = Control::new(stream, Arc::clone(&stop), ANSWER_BYTES_MAX)?;
         control.send(&Request::Hello { version: VERSION })?;
@@ -112,6 +120,7 @@ impl Client {
                 let mut client = Self {
                     control,
                     server,
+                    local,
                     stop,
                     token,
                     echo_port,
@@ -140,12 +149,10 @@ impl Client {
         }
     }
 
-    /// An address of ours for sockets towards the server.
-    pub(crate) fn any_address(&self) -> IpAddr {
-        match self.server {
-            SocketAddr::V4(_) => IpAddr::from([0; 4]),
-            SocketAddr::V6(_) => IpAddr::from([0_u16; 8]),
-        }
+    /// Our address for sockets towards the server. With several the system may choose another one for datagrams than it chose for
+    /// the connection, and they would be a stranger's.
+    pub(crate) fn local_address(&self) -> SocketAddr {
+        at_port(self.local, 0)
     }
 
     fn compare_clocks(&mut self) -> Result<(), ProbeError> {
@@ -281,9 +288,9 @@ impl Client {
         plan.check().map_err(ProbeError::Usage)?;
         self.control.send(&Request::Datagrams(*plan))?;
         let port = self.expect_ready()?;
-        let to = SocketAddr::new(self.server.ip(), port);
+        let to = at_port(self.server, port);
         let socket =
-            DatagramSocket::bind(self.any_address(), 0, SLICE).locally("opening a UDP socket")?;
+            DatagramSocket::bind(self.local_address(), SLICE).locally("opening a UDP socket")?;
         self.knock(&socket, to)?;
         let patience = PATIENCE + 2 * Duration::from_nanos(plan.duration_ns());
         let (token, over) = (self.token, AtomicBool::new(false));
@@ -339,9 +346,10 @@ impl Client {
                     thread::park_timeout(SLICE / 2);
                 }
             });
-            let answer = self
-                .control
-                .receive("waiting for the UDP test to begin", PATIENCE * 2);
+            let answer = self.control.receive(
+                "the server waited for the first datagram: UDP does not get through",
+                KNOCK_PATIENCE,
+            );
             done.store(true, Ordering::Relaxed);
             // At once: datagrams that come before somebody reads them have no
             // time of their own.
@@ -446,5 +454,18 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert!(reaches_another(other).is_ok());
+    }
+
+    /// A name may have many addresses at which nobody answers.
+    #[test]
+    fn who_is_stopped_while_connecting_tries_no_other_address() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        for (is_stopped, code) in [(false, "unreachable"), (true, "interrupted")] {
+            let stop = Arc::new(AtomicBool::new(is_stopped));
+            let error = Client::connect("127.0.0.1", port, stop).unwrap_err();
+            assert_eq!(error.code(), code);
+        }
     }
 }

@@ -348,7 +348,8 @@ mod tests {
     /// What a receiver makes of datagrams that were sent to it as `send` says, or still are.
     fn received(plan: FlowPlan, send: impl FnOnce(&DatagramSocket, SocketAddr)) -> FlowCount {
         let local = IpAddr::from([127, 0, 0, 1]);
-        let bind = || DatagramSocket::bind(local, 0, Duration::from_millis(100)).unwrap();
+        let any = SocketAddr::new(local, 0);
+        let bind = || DatagramSocket::bind(any, Duration::from_millis(100)).unwrap();
         let (near, far) = (bind(), bind());
         let to = SocketAddr::new(local, far.port().unwrap());
         // They wait in its buffer: neither end's pace matters.
@@ -428,7 +429,8 @@ mod tests {
     /// How many datagrams leave, and how long that takes, where the test is over soon.
     fn sent_until_stopped(plan: FlowPlan) -> (u64, Duration) {
         let local = IpAddr::from([127, 0, 0, 1]);
-        let bind = || DatagramSocket::bind(local, 0, Duration::from_millis(100)).unwrap();
+        let any = SocketAddr::new(local, 0);
+        let bind = || DatagramSocket::bind(any, Duration::from_millis(100)).unwrap();
         let (near, far) = (bind(), bind());
         let to = SocketAddr::new(local, far.port().unwrap());
         let (stop, begin) = (AtomicBool::new(false), std::time::Instant::now());

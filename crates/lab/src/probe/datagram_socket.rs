@@ -6,7 +6,7 @@
 
 use std::io;
 use std::mem::zeroed;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
@@ -20,6 +20,12 @@ use super::socket_state::{receive_drops, set, set_receive_buffer};
 const PMTUDISC_PROBE: i32 = 3;
 /// Room for a burst that arrives while the reader does not run.
 const RECEIVE_BUFFER_BYTES: u32 = 8 << 20;
+
+/// The same host's other port. Of a link-local address of IPv6 the link stays with it.
+pub(crate) fn at_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
+}
 
 /// What came with a datagram.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,8 +46,8 @@ pub(crate) struct DatagramSocket {
 
 impl DatagramSocket {
     /// Bound to an address; reading gives up after `patience`.
-    pub(crate) fn bind(address: IpAddr, port: u16, patience: Duration) -> io::Result<Self> {
-        let socket = UdpSocket::bind(SocketAddr::new(address, port))?;
+    pub(crate) fn bind(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(patience))?;
         let stamps = Stamps::new();
         let this = Self { socket, stamps };
@@ -51,8 +57,8 @@ impl DatagramSocket {
         }
         set_receive_buffer(descriptor, RECEIVE_BUFFER_BYTES)?;
         let (level, tos, discover) = match address {
-            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_MTU_DISCOVER),
-            IpAddr::V6(_) => (
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_MTU_DISCOVER),
+            SocketAddr::V6(_) => (
                 libc::IPPROTO_IPV6,
                 libc::IPV6_RECVTCLASS,
                 libc::IPV6_MTU_DISCOVER,
@@ -204,10 +210,10 @@ mod tests {
     fn a_datagram_comes_with_time_and_type_of_service() {
         let patience = Duration::from_secs(5);
         for address in ["127.0.0.1", "::1"] {
-            let address: IpAddr = address.parse().unwrap();
-            let receiver = DatagramSocket::bind(address, 0, patience).unwrap();
-            let sender = DatagramSocket::bind(address, 0, patience).unwrap();
-            let to = SocketAddr::new(address, receiver.port().unwrap());
+            let address = SocketAddr::new(address.parse().unwrap(), 0);
+            let receiver = DatagramSocket::bind(address, patience).unwrap();
+            let sender = DatagramSocket::bind(address, patience).unwrap();
+            let to = at_port(address, receiver.port().unwrap());
             sender.set_tos(0xb8).unwrap();
             let before = now_ns();
             sender.send_to(b"abc", to).unwrap();

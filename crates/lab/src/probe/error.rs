@@ -112,6 +112,15 @@ impl ProbeError {
         }
     }
 
+    /// An error where something was to arrive in a direction and nothing did: `None` was not asked for.
+    pub(crate) fn unless_carried(up: Option<bool>, down: Option<bool>) -> Result<(), Self> {
+        match (up, down) {
+            (Some(false), _) => Err(Self::NoPayload { way: "up" }),
+            (_, Some(false)) => Err(Self::NoPayload { way: "down" }),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn protocol(why: impl Into<String>) -> Self {
         Self::Protocol { why: why.into() }
     }

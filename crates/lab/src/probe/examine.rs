@@ -87,7 +87,10 @@ pub fn single(target: &Target, test: &Single) -> Report {
                 Single::Flow(plans) => {
                     for plan in plans {
                         client.check_stop()?;
-                        seen.flows.push(client.datagrams(plan)?);
+                        let result = client.datagrams(plan)?;
+                        let outcome = result.carried();
+                        seen.flows.push(result);
+                        outcome?;
                     }
                 }
                 Single::Sweep(direction, largest_bytes, each_ms) => {
@@ -118,7 +121,11 @@ pub fn with_iperf3(target: &Target, plan: &Iperf3Plan, patience: Duration) -> Re
     seen.client_host = Some(HostFacts::here());
     let stop = Arc::clone(&target.stop);
     let outcome = super::iperf3::run_when_free(&target.host, target.port, plan, stop, patience)
-        .map(|result| seen.iperf3 = Some(result));
+        .and_then(|result| {
+            let outcome = result.carried();
+            seen.iperf3 = Some(result);
+            outcome
+        });
     report.ended(outcome)
 }
 

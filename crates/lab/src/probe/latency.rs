@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::client::Client;
 use super::clock::{now_ns, sleep_until};
 use super::datagram_flow::{Header, Kind};
-use super::datagram_socket::DatagramSocket;
+use super::datagram_socket::{DatagramSocket, at_port};
 use super::error::{ProbeError, While};
 use super::message::Token;
 
@@ -67,11 +67,11 @@ pub(crate) struct Pinger {
 impl Pinger {
     pub(crate) fn new(client: &Client) -> Result<Self, ProbeError> {
         let patience = Duration::from_millis(20);
-        let socket = DatagramSocket::bind(client.any_address(), 0, patience)
+        let socket = DatagramSocket::bind(client.local_address(), patience)
             .locally("opening a UDP socket")?;
         Ok(Self {
             socket,
-            to: SocketAddr::new(client.server().ip(), client.echo_port),
+            to: at_port(client.server(), client.echo_port),
             token: client.token,
         })
     }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use socket2::{SockRef, TcpKeepalive};
 
 use super::datagram_flow::{FlowCount, FlowPlan};
 use super::error::{ProbeError, While};
@@ -30,6 +31,10 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 16 << 20;
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How long the other end may take to answer what needs no test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// A control connection that is silent for so long is asked whether the other host is there,
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// and one that acknowledges nothing for so long ends.
+const VANISHED: Duration = Duration::from_secs(30);
 /// Segment size of the control connection: it must pass where large packets
 /// silently do not.
 pub(crate) const CONTROL_MSS_BYTES: u32 = 536;
@@ -188,6 +193,7 @@ impl Control {
         receive_bytes_max: usize,
     ) -> Result<Self, ProbeError> {
         stream.set_nodelay(true).locally("setting TCP_NODELAY")?;
+        notice_vanished(&stream).locally("setting keepalive")?;
         stream
             .set_write_timeout(Some(SLICE))
             .and_then(|()| stream.set_read_timeout(Some(SLICE)))
@@ -387,6 +393,17 @@ impl Control {
             Err(error) => error.kind() != ErrorKind::WouldBlock || back.is_err(),
         }
     }
+}
+
+/// Ends the connection when the other host is gone without a word, switched off or cut off: nothing else would tell, for a test
+/// may be silent here for an hour while it floods the circuit.
+fn notice_vanished(stream: &TcpStream) -> std::io::Result<()> {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE)
+        .with_interval(KEEPALIVE / 2);
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(VANISHED))
 }
 
 /// Whether a read ended because its slice of patience is over.

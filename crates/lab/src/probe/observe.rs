@@ -27,6 +27,17 @@ impl From<(u64, FlowCount)> for FlowWay {
     }
 }
 
+impl FlowResult {
+    /// Whether something arrived in each direction that was tested, be it only at the host.
+    pub(crate) fn carried(&self) -> Result<(), ProbeError> {
+        let arrived = |way: &FlowWay| way.count.received > 0 || way.count.dropped_by_host > 0;
+        ProbeError::unless_carried(
+            self.up.as_ref().map(arrived),
+            self.down.as_ref().map(arrived),
+        )
+    }
+}
+
 impl FlowWay {
     /// Datagrams of which it is known what became of them.
     pub fn judged(&self) -> u64 {
@@ -179,16 +190,11 @@ impl TcpResult {
 
     /// Whether something arrived in each direction that was tested.
     pub(crate) fn carried(&self) -> Result<(), ProbeError> {
-        let is_empty = |way: &Option<TcpWay>| {
-            let arrived = |way: &TcpWay| way.streams.iter().any(|pair| pair.receiver.bytes > 0);
-            way.as_ref().is_some_and(|way| !arrived(way))
-        };
-        match (is_empty(&self.up), is_empty(&self.down)) {
-            (false, false) => Ok(()),
-            (is_up, _) => Err(ProbeError::NoPayload {
-                way: if is_up { "up" } else { "down" },
-            }),
-        }
+        let arrived = |way: &TcpWay| way.streams.iter().any(|pair| pair.receiver.bytes > 0);
+        ProbeError::unless_carried(
+            self.up.as_ref().map(arrived),
+            self.down.as_ref().map(arrived),
+        )
     }
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::client::Client;
 use super::clock::{now_ns, sleep_until};
 use super::datagram_flow::{Header, Kind};
-use super::datagram_socket::DatagramSocket;
+use super::datagram_socket::{DatagramSocket, at_port};
 use super::error::{ProbeError, While};
 use super::message::Token;
 use super::socket_state::path_mtu_bytes;
@@ -86,13 +86,14 @@ pub(crate) fn check(client: &Client) -> Result<PathFacts, ProbeError> {
         interface_mtu_bytes: path_mtu_bytes(checker.socket_number, checker.to.is_ipv6()).ok(),
         ..PathFacts::default()
     };
-    facts.up_mtu_bytes = checker.longest(client, Long::Up, &mut facts)?;
-    facts.down_mtu_bytes = checker.longest(client, Long::Down, &mut facts)?;
+    facts.up_mtu_bytes = checker.longest(Long::Up, &mut facts)?;
+    facts.down_mtu_bytes = checker.longest(Long::Down, &mut facts)?;
     checker.marks(&mut facts)?;
     Ok(facts)
 }
 
-struct Checker {
+struct Checker<'a> {
+    client: &'a Client,
     socket: DatagramSocket,
     socket_number: i32,
     to: SocketAddr,
@@ -101,13 +102,14 @@ struct Checker {
     headers_bytes: u32,
 }
 
-impl Checker {
-    fn new(client: &Client) -> Result<Self, ProbeError> {
-        let to = SocketAddr::new(client.server().ip(), client.echo_port);
-        let socket = DatagramSocket::bind(client.any_address(), 0, Duration::from_millis(20))
+impl<'a> Checker<'a> {
+    fn new(client: &'a Client) -> Result<Self, ProbeError> {
+        let to = at_port(client.server(), client.echo_port);
+        let socket = DatagramSocket::bind(client.local_address(), Duration::from_millis(20))
             .locally("opening a UDP socket")?;
         socket.connect(to).locally("connecting a UDP socket")?;
         Ok(Self {
+            client,
             socket_number: socket.as_raw_fd(),
             socket,
             to,
@@ -119,12 +121,7 @@ impl Checker {
 
     /// In three rounds: usual sizes, then ever closer between the longest that
     /// passed and the next.
-    fn longest(
-        &self,
-        client: &Client,
-        long: Long,
-        facts: &mut PathFacts,
-    ) -> Result<Option<u32>, ProbeError> {
+    fn longest(&self, long: Long, facts: &mut PathFacts) -> Result<Option<u32>, ProbeError> {
         let most = facts
             .interface_mtu_bytes
             .unwrap_or(1500)
@@ -136,7 +133,6 @@ impl Checker {
         sizes.insert(most);
         let mut passed: Option<u32> = None;
         for _round in 0..3 {
-            client.check_stop()?;
             let arrived = self.arrived(&sizes, long, facts)?;
             passed = passed.max(arrived.last().copied());
             let Some(longest) = passed else {
@@ -245,6 +241,7 @@ impl Checker {
         let end_ns = now_ns() + self.patience_ns;
         let mut buffer = vec![0; 16_384];
         while now_ns() < end_ns {
+            self.client.check_stop()?;
             let received = match self.socket.receive(&mut buffer) {
                 Ok(received) => received,
                 Err(error) if is_too_long_error(&error) => {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::Client;
 use super::error::ProbeError;
-use super::observe::TcpResult;
+use super::observe::{TcpResult, TcpWay};
 use super::tcp_test::{Direction, TcpPlan};
 
 /// The smallest window, and the least that can be asked for as the largest.
@@ -14,7 +14,7 @@ pub const FIRST_BYTES: u32 = 8 << 10;
 /// One window size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SweepStep {
-    /// Which way.
+    /// Which way: up or down. With both at a time, each has a step of its own.
     pub direction: Direction,
     /// Window asked for; null is whatever the hosts do by themselves.
     pub window_bytes: Option<u32>,
@@ -49,11 +49,11 @@ pub(crate) fn sweep(
         client.check_stop()?;
         let mut plan = TcpPlan::new(direction, duration_ms);
         plan.window_bytes = window_bytes;
-        client.tcp(&plan).map(|result| of(&plan, result))
+        client.tcp(&plan).map(|result| of(&plan, &result))
     };
     // First, for it shows what the circuit holds.
     steps.extend(step(None)?);
-    let largest_bytes = largest_bytes.unwrap_or_else(|| twice_held_bytes(steps.first()));
+    let largest_bytes = largest_bytes.unwrap_or_else(|| twice_held_bytes(steps));
     let doubled = |bytes: &u32| bytes.checked_mul(2);
     let windows = std::iter::successors(Some(FIRST_BYTES), doubled)
         .take_while(|bytes| *bytes <= largest_bytes.max(FIRST_BYTES));
@@ -64,11 +64,19 @@ pub(crate) fn sweep(
     Ok(())
 }
 
-fn of(plan: &TcpPlan, result: TcpResult) -> Option<SweepStep> {
-    let way = result.up.or(result.down)?;
-    let figures = way.figures;
-    Some(SweepStep {
-        direction: plan.direction,
+/// One step, or one for each direction.
+fn of(plan: &TcpPlan, result: &TcpResult) -> Vec<SweepStep> {
+    let ways = [(Direction::Up, &result.up), (Direction::Down, &result.down)];
+    let of_way = |(direction, way): (Direction, &Option<TcpWay>)| {
+        way.as_ref().map(|way| step_of(plan, direction, way))
+    };
+    ways.into_iter().filter_map(of_way).collect()
+}
+
+fn step_of(plan: &TcpPlan, direction: Direction, way: &TcpWay) -> SweepStep {
+    let figures = &way.figures;
+    SweepStep {
+        direction,
         window_bytes: plan.window_bytes,
         advertised_bytes: figures.send_window_steady_bytes,
         min_rtt_us: figures.min_rtt_us,
@@ -78,18 +86,17 @@ fn of(plan: &TcpPlan, result: TcpResult) -> Option<SweepStep> {
         ),
         measured_bit_per_s: way.steady_bit_per_s,
         window_limited: figures.receive_window_limited,
-    })
+    }
 }
 
 /// The first of the doublings that is no less than twice what was on its way
-/// without a limit: a window that is surely none.
-fn twice_held_bytes(unlimited: Option<&SweepStep>) -> u32 {
+/// without a limit, in whichever direction: a window that is surely none.
+fn twice_held_bytes(unlimited: &[SweepStep]) -> u32 {
     const LEAST_KNOWN_BYTES: u32 = 1 << 20;
     const MOST_BYTES: u32 = 256 << 20;
-    let held_bytes = unlimited.and_then(|step| {
-        let bytes = step.measured_bit_per_s? * step.min_rtt_us as f64 / 8e6;
-        (bytes > 0.0).then_some(bytes)
-    });
+    let held = |step: &SweepStep| Some(step.measured_bit_per_s? * step.min_rtt_us as f64 / 8e6);
+    let held_bytes = unlimited.iter().filter_map(held).reduce(f64::max);
+    let held_bytes = held_bytes.filter(|bytes| *bytes > 0.0);
     let twice = held_bytes.map(|bytes| (bytes * 2.0).min(f64::from(MOST_BYTES)) as u32);
     // A power of two itself: the next one exists.
     twice.map_or(LEAST_KNOWN_BYTES, u32::next_power_of_two)
@@ -125,8 +132,10 @@ mod tests {
             (Some(1e300), 40_000, 256 << 20),
         ] {
             let step = unlimited(rate, rtt_us);
-            assert_eq!(twice_held_bytes(Some(&step)), expected, "{rate:?}");
+            assert_eq!(twice_held_bytes(&[step]), expected, "{rate:?}");
         }
-        assert_eq!(twice_held_bytes(None), 1 << 20);
+        assert_eq!(twice_held_bytes(&[]), 1 << 20);
+        let both = [unlimited(Some(10e6), 10_000), unlimited(Some(50e6), 40_000)];
+        assert_eq!(twice_held_bytes(&both), 512 << 10);
     }
 }

@@ -8,6 +8,7 @@ use super::latency::Latency;
 use super::observe::{FlowResult, TcpResult, TcpWay};
 use super::report::{LoadedTcp, Report};
 use super::steps;
+use super::tcp_test::Direction;
 
 /// As lines.
 pub fn of(report: &Report) -> String {
@@ -208,7 +209,12 @@ fn sweep_lines(text: &mut String, report: &Report) {
         );
         let _ = writeln!(
             text,
-            "  window {window:<11} {} measured, {} by window / RTT, limited {:.0} % of the time",
+            "  window {window:<11} {:<4} {} measured, {} by window / RTT, limited {:.0} % of the time",
+            if step.direction == Direction::Down {
+                "down"
+            } else {
+                "up"
+            },
             rate(step.measured_bit_per_s),
             rate(step.predicted_bit_per_s),
             step.window_limited * 100.0

@@ -143,6 +143,17 @@ pub struct Iperf3Result {
     pub down: Option<Iperf3Way>,
 }
 
+impl Iperf3Result {
+    /// Whether something arrived in each direction that was tested.
+    pub(crate) fn carried(&self) -> Result<(), ProbeError> {
+        let arrived = |way: &Iperf3Way| way.streams.iter().any(|stream| stream.receiver.bytes > 0);
+        ProbeError::unless_carried(
+            self.up.as_ref().map(arrived),
+            self.down.as_ref().map(arrived),
+        )
+    }
+}
+
 impl Iperf3Way {
     fn of(streams: Vec<Iperf3Stream>) -> Option<Self> {
         let sum = |of: fn(&Iperf3Stream) -> &StreamCount| {
@@ -231,7 +242,11 @@ pub fn run_when_free(
     }
 }
 
-fn connect(host: &str, port: u16) -> Result<(SocketAddr, TcpStream), ProbeError> {
+fn connect(
+    host: &str,
+    port: u16,
+    stop: &AtomicBool,
+) -> Result<(SocketAddr, TcpStream), ProbeError> {
     let mut trouble = None;
     for server in resolve(host, port)? {
         match TcpStream::connect_timeout(&server, CONNECT_PATIENCE).and_then(reaches_another) {
@@ -240,6 +255,10 @@ fn connect(host: &str, port: u16) -> Result<(SocketAddr, TcpStream), ProbeError>
                 let target = server.to_string();
                 trouble.get_or_insert(ProbeError::NoIperf3 { target, source });
             }
+        }
+        // To wait for nobody takes seconds for each address.
+        if stop.load(Ordering::Relaxed) {
+            return Err(ProbeError::Interrupted);
         }
     }
     Err(trouble.unwrap_or(ProbeError::Interrupted))
@@ -260,7 +279,7 @@ impl<'a> Test<'a> {
         plan: &'a Iperf3Plan,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, ProbeError> {
-        let (server, stream) = connect(host, port)?;
+        let (server, stream) = connect(host, port, &stop)?;
         let mut test = Self {
             plan,
             server,

@@ -10,6 +10,7 @@ use super::Shared;
 use super::clients::Transport;
 use crate::probe::client::{CONNECT_PATIENCE, reaches_another};
 use crate::probe::clock::now_ns;
+use crate::probe::datagram_socket::at_port;
 use crate::probe::iperf2::{Amount, Answer, Blocks, HEAD_BYTES, Wish};
 use crate::probe::iperf3::stream::Pace;
 use crate::probe::message::{SLICE, is_slice_over};
@@ -147,7 +148,7 @@ impl Test<'_> {
 
     /// To the address the client comes from, which has proved to be its own.
     fn call(&self, wish: &Wish) -> io::Result<()> {
-        let to = SocketAddr::new(self.from.ip(), wish.port);
+        let to = at_port(self.from, wish.port);
         let stream = TcpStream::connect_timeout(&to, CONNECT_PATIENCE).and_then(reaches_another)?;
         self.prepare(&stream)?;
         self.source(&stream, wish)

@@ -2,10 +2,10 @@
 //! firewall before it lets in.
 
 use std::io::{self, ErrorKind};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::probe::datagram_socket::DatagramSocket;
+use crate::probe::datagram_socket::{DatagramSocket, at_port};
 use crate::probe::message::SLICE;
 
 /// Ports from the first to the last.
@@ -75,13 +75,13 @@ impl Sockets {
 
     /// A socket of its own for a client or a test. Ports take turns: what is still
     /// on its way from a test before belongs to no other.
-    pub(super) fn open(&self, local: IpAddr) -> io::Result<DatagramSocket> {
+    pub(super) fn open(&self, local: SocketAddr) -> io::Result<DatagramSocket> {
         let Some(ports) = self.ports else {
-            return DatagramSocket::bind(local, 0, SLICE);
+            return DatagramSocket::bind(at_port(local, 0), SLICE);
         };
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         for port in ports.from(start) {
-            match DatagramSocket::bind(local, port, SLICE) {
+            match DatagramSocket::bind(at_port(local, port), SLICE) {
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                 other => return other,
             }
@@ -133,13 +133,13 @@ mod tests {
 
     #[test]
     fn sockets_take_turns_and_a_range_that_is_used_up_says_so() {
-        let local = IpAddr::from([127, 0, 0, 1]);
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
         // Two that are free beside each other, as far as anybody can know.
         let pair = (0..100).find_map(|_| {
-            let first = DatagramSocket::bind(local, 0, SLICE).unwrap();
+            let first = DatagramSocket::bind(local, SLICE).unwrap();
             let port = first.port().unwrap();
             let next = port.checked_add(1)?;
-            DatagramSocket::bind(local, next, SLICE).ok()?;
+            DatagramSocket::bind(at_port(local, next), SLICE).ok()?;
             Some((port, next))
         });
         let (first, last) = pair.unwrap();

@@ -28,7 +28,7 @@ const STREAMS_WAITING_MAX: usize = 128;
 /// Serves a control connection to its end.
 pub(super) fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
     let stop = Arc::new(AtomicBool::new(false));
-    let local = stream.local_addr().map(|address| address.ip());
+    let local = stream.local_addr();
     let control = Control::new(stream, Arc::clone(&shared.stop), REQUEST_BYTES_MAX);
     let (Ok(local), Ok(control)) = (local, control) else {
         return;
@@ -53,7 +53,7 @@ struct Session<'a> {
     shared: &'a Shared,
     control: Control,
     client: IpAddr,
-    local: IpAddr,
+    local: SocketAddr,
     stop: &'a Arc<AtomicBool>,
 }
 
