@@ -170,11 +170,8 @@ fn a_rule_leaves_smb_as_it_is() {
     assert_eq!(site.counted(Side::B, "ahead_bytes"), 0);
 }
 
-#[test]
-fn a_session_that_signs_passes_as_it_is_and_says_why() {
-    let site = Site::up(LINK, "smbsigned", "");
-    let bytes = content(3, 1_000_000);
-    site.offer("a.bin", &bytes);
+/// `root` with the password `secret`.
+fn add_user(site: &Site) {
     let mut add = Command::new("smbpasswd");
     add.arg("-c")
         .arg(&site.folders.smb_server_config)
@@ -187,6 +184,29 @@ fn a_session_that_signs_passes_as_it_is_and_says_why() {
     let typed = std::io::Write::write_all(&mut adding.stdin.take().unwrap(), b"secret\nsecret\n");
     typed.unwrap();
     assert!(adding.wait().unwrap().success());
+}
+
+#[test]
+fn a_session_that_encrypts_passes_as_it_is_and_says_why() {
+    let site = Site::with(LINK, "smbencrypt", "", "[global]\nsmb encrypt = required");
+    let bytes = content(4, 1_000_000);
+    site.offer("a.bin", &bytes);
+    add_user(&site);
+    let script = "get a.bin {fetched}/a.bin";
+    done(&mut site.smbclient("client", &["-U", "root%secret", "-c", script]));
+    assert!(site.fetched("a.bin") == bytes, "not the file");
+    let metrics = site.world.metrics(Side::A);
+    let counted = "farhaul_flows_not_optimised_total{peer=\"gwb\",reason=\"smb-encrypted\"} 1";
+    assert!(metrics.contains(counted), "{metrics}");
+    assert_eq!(site.counted(Side::B, "ahead_bytes"), 0);
+}
+
+#[test]
+fn a_session_that_signs_passes_as_it_is_and_says_why() {
+    let site = Site::up(LINK, "smbsigned", "");
+    let bytes = content(3, 1_000_000);
+    site.offer("a.bin", &bytes);
+    add_user(&site);
     let script = "get a.bin {fetched}/a.bin";
     done(&mut site.smbclient("client", &["-U", "root%secret", "-c", script]));
     assert!(site.fetched("a.bin") == bytes, "not the file");
