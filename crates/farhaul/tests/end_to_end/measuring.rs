@@ -1,8 +1,9 @@
 //! The path to a peer, measured through the tunnel.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use farhaul_lab::Side;
+use farhaul_link::LinkProfile;
 use serde_json::Value;
 
 use crate::apps::{Service, assert_echo, echo};
@@ -64,6 +65,51 @@ fn a_measurement_finds_the_link_and_proposes_what_to_write() {
     );
     assert!(flow_of(&world, Side::B).is_none(), "nothing of it is left");
     assert_echo(&mut user, b"after");
+}
+
+/// A test server; ends with the test.
+struct Served(Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// The circuit itself, without the tunnel, found by the tester that waits on the peer's machine.
+#[test]
+fn beside_the_tunnel_the_same_link_is_found() {
+    let world = World::over(Some(LINK), "beside", "", "");
+    let mut serve = world.gateway(Side::B).command(FARHAUL);
+    serve.args(["probe", "serve"]).stderr(Stdio::null());
+    let _served = Served(serve.stdout(Stdio::null()).spawn().unwrap());
+    let mut probe = world.gateway(Side::A).command(FARHAUL);
+    probe.args(["probe", "peer", "--beside", "--json", "--socket"]);
+    probe.arg(world.lab.gateway_socket(Side::A));
+    let mut ask = || serde_json::from_slice::<Value>(&probe.output().unwrap().stdout).unwrap();
+    let mut report = ask();
+    until("the server to listen", || {
+        let is_early = report["error"]["code"] == "unreachable";
+        if is_early {
+            report = ask();
+        }
+        !is_early
+    });
+    let schema = schema("probe-report");
+    fits(&report, &schema, &schema, "report").unwrap();
+    assert!(report["error"].is_null(), "{report}");
+    let findings = report["verdict"]["findings"].as_array().unwrap();
+    let is_asymmetric = |found: &Value| found["fault"] == "asymmetric_rate";
+    assert!(findings.iter().any(is_asymmetric), "{}", report["verdict"]);
+    let words = report["link_profile"].as_str().unwrap();
+    let [real, found] = [LINK, words].map(|words| LinkProfile::parse(words).unwrap());
+    for (real, found) in [
+        (real.forward, found.forward),
+        (real.backward, found.backward),
+    ] {
+        let [real, found] = [real, found].map(|way| way.rate.unwrap().bit_per_s() as f64);
+        assert!((0.8..1.1).contains(&(found / real)), "{words}");
+    }
 }
 
 fn flow_of(world: &World, side: Side) -> Option<Value> {
