@@ -124,6 +124,11 @@ pub struct Circuit {
 }
 
 impl Circuit {
+    /// Loses so many percent of the packets, both ways.
+    fn lose(&mut self, percent: f64) {
+        self.words += &format!(" loss {percent:.4}%");
+    }
+
     /// A small receive window of the server, in one of two ways.
     fn narrow(&mut self, bytes: u64, is_fixed: bool) {
         match u32::try_from(bytes) {
@@ -230,8 +235,9 @@ pub fn draw(plant: Plant, seed: u64) -> Circuit {
         Plant::SendBuffer => circuit
             .client
             .push(("ipv4/tcp_wmem", three(small(&mut draw, bdp_bytes)))),
-        Plant::Loss001 => circuit.words += " loss 0.01%",
-        Plant::Loss1 => circuit.words += " loss 1%",
+        // About .01 %: of 60,000 datagrams some five, of which two are seen in one direction at least.
+        Plant::Loss001 => circuit.lose(draw.scale(0.008, 0.02)),
+        Plant::Loss1 => circuit.lose(draw.scale(0.7, 2.0)),
         Plant::Policer => circuit.words += &policer(&mut draw, rate_mbit).1,
         Plant::Duplex => circuit.duplex_loss = Some(draw.between(0.05, 0.15)),
         Plant::BlackHole => circuit.words += &format!(" mtu {:.0}", draw.between(1280.0, 1480.0)),
@@ -250,7 +256,7 @@ pub fn draw(plant: Plant, seed: u64) -> Circuit {
         Plant::Reordering => circuit.words += &reordering(&mut draw),
         Plant::WindowAndLoss => {
             circuit.narrow(small(&mut draw, bdp_bytes), draw.coin());
-            circuit.words += &format!(" loss {:.2}%", draw.between(0.1, 1.0));
+            circuit.lose(draw.between(0.1, 1.0));
         }
         Plant::BlackHoleAndReordering => {
             circuit.words += &format!(" mtu {:.0}", draw.between(1280.0, 1480.0));
@@ -353,6 +359,24 @@ mod tests {
         assert!(ratios.iter().all(|ratio| (0.14..0.61).contains(ratio)));
         let large = ratios.iter().filter(|ratio| **ratio > 0.375).count();
         assert!((100..300).contains(&large), "{large}");
+    }
+
+    #[test]
+    fn the_share_that_is_lost_is_drawn() {
+        for (plant, least, most) in [(Plant::Loss001, 0.008, 0.02), (Plant::Loss1, 0.7, 2.0)] {
+            let shares: Vec<f64> = (0..200)
+                .map(|seed| {
+                    let words = draw(plant, seed).words;
+                    let (_, share) = words.rsplit_once(" loss ").unwrap();
+                    share.trim_end_matches('%').parse().unwrap()
+                })
+                .collect();
+            assert!(shares.iter().all(|share| (least..=most).contains(share)));
+            let below = shares
+                .iter()
+                .filter(|&&share| share < (least * most).sqrt());
+            assert!((70..130).contains(&below.count()), "{plant:?}");
+        }
     }
 
     #[test]
