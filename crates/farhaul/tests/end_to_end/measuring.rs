@@ -1,6 +1,6 @@
-//! The path to a peer, measured through the tunnel.
+//! The path to a peer, measured through the tunnel and beside it.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use farhaul_lab::Side;
 use farhaul_link::LinkProfile;
@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::apps::{Service, assert_echo, echo};
 use crate::schema::{fits, schema};
+use crate::start_up::Running;
 use crate::world::{FARHAUL, World, until, v4};
 
 /// A document, held against its published schema.
@@ -67,22 +68,13 @@ fn a_measurement_finds_the_link_and_proposes_what_to_write() {
     assert_echo(&mut user, b"after");
 }
 
-/// A test server; ends with the test.
-struct Served(Child);
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.0.kill().and_then(|()| self.0.wait());
-    }
-}
-
 /// The circuit itself, without the tunnel, found by the tester that waits on the peer's machine.
 #[test]
 fn beside_the_tunnel_the_same_link_is_found() {
     let world = World::over(Some(LINK), "beside", "", "");
     let mut serve = world.gateway(Side::B).command(FARHAUL);
     serve.args(["probe", "serve"]).stderr(Stdio::null());
-    let _served = Served(serve.stdout(Stdio::null()).spawn().unwrap());
+    let _served = Running(serve.stdout(Stdio::null()).spawn().unwrap());
     let mut probe = world.gateway(Side::A).command(FARHAUL);
     probe.args(["probe", "peer", "--beside", "--json", "--socket"]);
     probe.arg(world.lab.gateway_socket(Side::A));

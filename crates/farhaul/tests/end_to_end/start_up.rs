@@ -296,7 +296,7 @@ fn invariant_5_no_more_flows_are_taken_than_there_are_descriptors_for() {
 }
 
 /// A process that ends with its handle.
-struct Running(std::process::Child);
+pub struct Running(pub std::process::Child);
 
 impl Running {
     fn stop(&mut self) {
