@@ -149,9 +149,9 @@ impl CampaignCommand {
         let campaign = campaign::run_all(
             &options,
             &mut |test| campaign::measure(&target, test),
-            &mut |tally| {
+            &mut |step, tally| {
                 if !is_quiet {
-                    watch.at(tally);
+                    watch.at(step, tally);
                 }
             },
         );

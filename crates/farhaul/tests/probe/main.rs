@@ -6,6 +6,7 @@ mod campaigns;
 mod cut_streams;
 mod odd_ends;
 mod schema;
+mod watch;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

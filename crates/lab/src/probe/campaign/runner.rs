@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::record::{Record, read};
 use super::summary::{Campaign, Summary};
-use super::watch::Tally;
+use super::watch::{Step, Tally};
 use super::{Line, RUNS_MAX, Run, SCHEMA, Start, Subject, Test};
 use crate::measurement::now_text;
 use crate::probe::clock::{now_ns, sleep_until};
@@ -97,12 +97,12 @@ pub fn measure(target: &Target, test: &Test) -> Report {
     }
 }
 
-/// Does the runs that are missing, each by `measure`, and tells of each. Always
+/// Does the runs that are missing, each by `measure`, and tells of each step. Always
 /// a document, of all runs so far.
 pub fn run_all(
     options: &CampaignOptions,
     measure: &mut dyn FnMut(&Test) -> Report,
-    tell: &mut dyn FnMut(&Tally),
+    tell: &mut dyn FnMut(Step, &Tally),
 ) -> Campaign {
     let outcome = options
         .check()
@@ -160,7 +160,7 @@ pub fn so_far(
 fn go(
     options: &CampaignOptions,
     measure: &mut dyn FnMut(&Test) -> Report,
-    tell: &mut dyn FnMut(&Tally),
+    tell: &mut dyn FnMut(Step, &Tally),
 ) -> Result<(), Ended> {
     let start = options.start();
     let mut tally = Tally::new(&start);
@@ -171,7 +171,11 @@ fn go(
     record.append(&Line::Start(start))?;
     let mut schedule = Schedule::of(options);
     while tally.done < options.runs {
-        wait(schedule.next_ns(now_ns()), &options.stop)?;
+        let next_ns = schedule.next_ns(now_ns());
+        wait(next_ns, &options.stop, &mut |left| {
+            tell(Step::Waits(left), &tally)
+        })?;
+        tell(Step::Begins, &tally);
         let number = tally.done + 1;
         let (began_ns, start_unix_ms) = (now_ns(), unix_ms());
         let report = measure(&options.subject.test_of(number));
@@ -186,7 +190,7 @@ fn go(
         let line = Line::Run(run);
         record.append(&line)?;
         tally.take(&line);
-        tell(&tally);
+        tell(Step::Ended, &tally);
         if let (
             Line::Run(Run {
                 error: Some(trouble),
@@ -212,8 +216,14 @@ fn unix_ms() -> u64 {
     since.unwrap_or_default().as_millis() as u64
 }
 
-fn wait(until_ns: u64, stop: &AtomicBool) -> Result<(), ProbeError> {
+/// Tells each second how long it still takes.
+fn wait(
+    until_ns: u64,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Duration),
+) -> Result<(), ProbeError> {
     let slice_ns = SLICE.as_nanos() as u64;
+    let mut told_s = None;
     loop {
         if stop.load(Ordering::Relaxed) {
             return Err(ProbeError::Interrupted);
@@ -221,6 +231,11 @@ fn wait(until_ns: u64, stop: &AtomicBool) -> Result<(), ProbeError> {
         let now = now_ns();
         if now >= until_ns {
             return Ok(());
+        }
+        let left = Duration::from_nanos(until_ns - now);
+        if left >= Duration::from_secs(1) && told_s.replace(left.as_secs()) != Some(left.as_secs())
+        {
+            tell(left);
         }
         sleep_until(until_ns.min(now + slice_ns));
     }
@@ -321,7 +336,7 @@ mod tests {
                     _ => report(test, 1e6),
                 }
             },
-            &mut |_| {},
+            &mut |_, _| {},
         );
         assert_eq!(asked, [1, 2, 3, 4].map(|run| options.subject.test_of(run)));
         assert_eq!((stopped.runs_done, stopped.runs_failed), (3, 1));
@@ -331,17 +346,22 @@ mod tests {
         );
         options.stop = Arc::default();
         let mut told = Vec::new();
-        let whole = run_all(&options, &mut |test| report(test, 2e6), &mut |tally| {
-            told.push(tally.done)
-        });
-        assert_eq!(told, [4, 5, 6]);
+        let whole = run_all(
+            &options,
+            &mut |test| report(test, 2e6),
+            &mut |step, tally| {
+                told.push((step, tally.done));
+            },
+        );
+        let begins_and_ends = |done| [(Step::Begins, done - 1), (Step::Ended, done)];
+        assert_eq!(told, [4, 5, 6].map(begins_and_ends).concat());
         assert_eq!(
             (whole.runs_done, whole.runs_failed, whole.starts),
             (6, 1, 2)
         );
         assert_eq!((whole.exit_code, whole.error), (0, None));
         assert_eq!(whole.failures[0].code, "refused");
-        let again = run_all(&options, &mut |_| panic!("all done"), &mut |_| {});
+        let again = run_all(&options, &mut |_| panic!("all done"), &mut |_, _| {});
         assert_eq!((again.runs_done, again.starts), (6, 2));
         let read = so_far(&options.file, Some(10_000_000)).unwrap();
         assert_eq!(read.runs_done, 6);
@@ -354,7 +374,7 @@ mod tests {
     fn a_campaign_in_which_nothing_ever_worked_stops() {
         let options = options("hopeless", 100);
         for done in [1, 2] {
-            let campaign = run_all(&options, &mut |_| failed(), &mut |_| {});
+            let campaign = run_all(&options, &mut |_| failed(), &mut |_, _| {});
             assert_eq!((campaign.exit_code, campaign.runs_done), (4, done));
             assert_eq!(campaign.error.unwrap().code, "refused");
         }
@@ -364,16 +384,32 @@ mod tests {
     #[test]
     fn wrong_options_and_files_end_in_a_document() {
         let mut options = options("wrong", 0);
-        let none = run_all(&options, &mut |_| panic!("no runs"), &mut |_| {});
+        let none = run_all(&options, &mut |_| panic!("no runs"), &mut |_, _| {});
         assert_eq!((none.exit_code, none.runs_done), (2, 0));
         options.runs = 1;
         fs::write(&options.file, "not a campaign\n").unwrap();
-        let foreign = run_all(&options, &mut |_| panic!("no runs"), &mut |_| {});
+        let foreign = run_all(&options, &mut |_| panic!("no runs"), &mut |_, _| {});
         assert_eq!((foreign.exit_code, foreign.groups.len()), (2, 2));
         fs::remove_file(&options.file).unwrap();
         options.file = "/no-such-folder/x".into();
-        let nowhere = run_all(&options, &mut |_| panic!("no runs"), &mut |_| {});
+        let nowhere = run_all(&options, &mut |_| panic!("no runs"), &mut |_, _| {});
         assert_eq!(nowhere.exit_code, 1);
+    }
+
+    #[test]
+    fn who_waits_is_told_each_second_for_how_long() {
+        let mut told = Vec::new();
+        let until_ns = now_ns() + 2_500_000_000;
+        wait(until_ns, &AtomicBool::new(false), &mut |left| {
+            told.push(left.as_secs());
+        })
+        .unwrap();
+        assert!(now_ns() >= until_ns);
+        // A second may pass without a look at the clock.
+        assert!(told.is_sorted_by(|one, next| one > next), "{told:?}");
+        assert!(told.contains(&2) && !told.contains(&0), "{told:?}");
+        let stopped = wait(u64::MAX, &AtomicBool::new(true), &mut |_| panic!("told"));
+        assert!(matches!(stopped, Err(ProbeError::Interrupted)));
     }
 
     #[test]

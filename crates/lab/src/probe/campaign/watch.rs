@@ -153,11 +153,23 @@ fn span(time: Duration) -> String {
     }
 }
 
+/// What a campaign has just come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// The next run is due in so long.
+    Waits(Duration),
+    /// The next run begins.
+    Begins,
+    /// A run is over.
+    Ended,
+}
+
 /// Where it is told: standard error, results go to standard output.
 #[derive(Debug)]
 pub struct Watch {
     is_terminal: bool,
     begin: Instant,
+    /// Runs that were done before this campaign went on.
     done_before: Option<u32>,
     last_line: Option<Instant>,
     last_failed: bool,
@@ -177,21 +189,27 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// A run is over.
-    pub fn at(&mut self, tally: &Tally) {
-        let before = *self.done_before.get_or_insert(tally.done.saturating_sub(1));
-        let made = tally.done.saturating_sub(before).max(1);
-        let missing = f64::from(tally.planned.saturating_sub(tally.done));
-        let left = self.begin.elapsed().as_secs_f64() / f64::from(made) * missing;
-        let line = tally.line(Duration::try_from_secs_f64(left).ok());
+    /// Says how far it is.
+    pub fn at(&mut self, step: Step, tally: &Tally) {
+        let before = *self.done_before.get_or_insert(tally.done);
         // Whoever watched may have gone; the runs go on.
         let _ = if self.is_terminal {
+            let line = terminal_line(step, tally, self.left(before, tally));
             write!(stderr(), "\r{}\x1b[K", clipped(&line, columns()))
-        } else if self.is_due(tally) {
+        } else if step == Step::Ended && self.is_due(tally) {
+            let line = tally.line(self.left(before, tally));
             writeln!(stderr(), "farhaul: {line}")
         } else {
             Ok(())
         };
+    }
+
+    /// How long the rest takes, if it takes as long as what is done.
+    fn left(&self, before: u32, tally: &Tally) -> Option<Duration> {
+        let made = tally.done.checked_sub(before).filter(|made| *made > 0)?;
+        let missing = f64::from(tally.planned.saturating_sub(tally.done));
+        let left = self.begin.elapsed().as_secs_f64() / f64::from(made) * missing;
+        Duration::try_from_secs_f64(left).ok()
     }
 
     /// The first run, the last, those after which it fails or works again, and
@@ -217,9 +235,22 @@ impl Watch {
     }
 }
 
+/// A line that is written anew at each step.
+fn terminal_line(step: Step, tally: &Tally, left: Option<Duration>) -> String {
+    let next = tally.done + 1;
+    match step {
+        Step::Waits(time) => format!("run {next} in {}; {}", span(time), tally.line(left)),
+        // Of a long first run nothing else would be seen.
+        Step::Begins if tally.done == 0 => format!("run {next} of {} begins", tally.planned),
+        Step::Begins | Step::Ended => tally.line(left),
+    }
+}
+
 fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(stderr()).ok();
-    size.map_or(80, |size| usize::from(size.ws_col)).max(20)
+    // A serial line does not know how wide it is.
+    let known = size.map(|size| usize::from(size.ws_col));
+    known.filter(|columns| *columns > 0).unwrap_or(80).max(20)
 }
 
 /// A longer line would wrap, and the next one would not cover it.
@@ -282,6 +313,35 @@ mod tests {
         tally.take(&Line::Run(good(1, &start.subject, 4_900_000)));
         let line = tally.line(None);
         assert!(line.contains("4.90 Mbit/s up (0.100 % lost)"), "{line}");
+    }
+
+    #[test]
+    fn a_terminal_shows_what_goes_on_before_the_first_run_and_between_runs() {
+        let start = start(&[None], 3);
+        let mut tally = Tally::new(&start);
+        let line = |step, tally: &Tally| terminal_line(step, tally, None);
+        assert_eq!(line(Step::Begins, &tally), "run 1 of 3 begins");
+        tally.take(&Line::Run(good(1, &start.subject, 900_000_000)));
+        let ended = line(Step::Ended, &tally);
+        assert!(ended.starts_with("run 1 of 3, 900 Mbit/s up"), "{ended}");
+        assert_eq!(line(Step::Begins, &tally), ended);
+        let waits = line(Step::Waits(Duration::from_secs(41)), &tally);
+        assert_eq!(waits, format!("run 2 in 41 s; {ended}"));
+    }
+
+    #[test]
+    fn the_rest_takes_as_long_as_what_was_done_here() {
+        let start = start(&[None], 8);
+        let (mut tally, mut watch) = (Tally::new(&start), Watch::default());
+        for run in 1..=4 {
+            tally.take(&Line::Run(good(run, &start.subject, 1_000_000)));
+        }
+        // They were done before, in no time of this campaign's.
+        assert_eq!(watch.left(4, &tally), None);
+        tally.take(&Line::Run(good(5, &start.subject, 1_000_000)));
+        watch.begin = Instant::now().checked_sub(Duration::from_secs(20)).unwrap();
+        let left = watch.left(4, &tally).unwrap().as_secs();
+        assert!((60..90).contains(&left), "{left}");
     }
 
     #[test]
