@@ -7,6 +7,7 @@ mod cut_streams;
 mod odd_ends;
 mod schema;
 mod watch;
+mod serve_ends;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

@@ -178,7 +178,7 @@ fn start(port: &str) -> Child {
     start_verb(&["tcp"], port)
 }
 
-fn start_verb(words: &[&str], port: &str) -> Child {
+pub(crate) fn start_verb(words: &[&str], port: &str) -> Child {
     Command::new(FARHAUL)
         .arg("probe")
         .args(command(words, port))
@@ -240,9 +240,9 @@ fn a_signal_ends_every_verbs_test() {
 
 /// What is done with an answer of the server, by its number: 0 is the welcome,
 /// 1 to 8 are clock readings, then come `ready`, `go`, and the result.
-type Harm = fn(u32, String) -> Deed;
+pub(crate) type Harm = fn(u32, String) -> Deed;
 
-enum Deed {
+pub(crate) enum Deed {
     Pass(String),
     /// And one more answer, which the server never gave.
     And(String, &'static str),
@@ -253,11 +253,11 @@ enum Deed {
 }
 
 const GO: u32 = 10;
-const RESULT: u32 = 11;
+pub(crate) const RESULT: u32 = 11;
 
 /// Stands before a real server, and does harm to what it answers on the first
 /// connection.
-fn between(server: &Server, harm: Harm) -> String {
+pub(crate) fn between(server: &Server, harm: Harm) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let server = format!("127.0.0.1:{}", server.port);
@@ -308,7 +308,7 @@ fn answers(mut far: TcpStream, mut near: TcpStream, harm: Harm) {
     let _ = near.shutdown(Shutdown::Both);
 }
 
-fn only(number: u32, at: u32, text: String, deed: Deed) -> Deed {
+pub(crate) fn only(number: u32, at: u32, text: String, deed: Deed) -> Deed {
     match number == at {
         true => deed,
         false => Deed::Pass(text),

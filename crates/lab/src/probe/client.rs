@@ -201,8 +201,9 @@ impl Client {
                 .map(|worker| scope.spawn(move || worker.run()))
                 .collect();
             let answer = self.control.receive("a TCP test was running", patience);
-            // Interrupted, or the server is gone: nothing goes on without it.
-            over.store(answer.is_err(), Ordering::Relaxed);
+            // Interrupted, or the server is gone or breaks it off: nothing goes on without it.
+            let is_done = matches!(answer, Ok(Answer::TcpDone { .. }));
+            over.store(!is_done, Ordering::Relaxed);
             self.watch(&over, || threads.iter().all(ScopedJoinHandle::is_finished));
             let ends: Vec<StreamEnd> = threads
                 .into_iter()
@@ -301,7 +302,8 @@ impl Client {
             let receiver = plan.direction.has_down().then(|| scope.spawn(receive));
             let answer: Result<Answer, _> =
                 self.control.receive("a UDP test was running", patience);
-            over.store(answer.is_err(), Ordering::Relaxed);
+            let is_done = matches!(answer, Ok(Answer::DatagramsDone { .. }));
+            over.store(!is_done, Ordering::Relaxed);
             self.watch(&over, || is_finished(&sender) && is_finished(&receiver));
             (answer, join(sender), join(receiver))
         });

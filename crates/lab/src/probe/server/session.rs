@@ -269,8 +269,9 @@ impl Session<'_> {
     }
 
     /// Long, on a circuit that may be slow: clients wait for it as long as the
-    /// test took, and a while more.
+    /// test took, and a while more. A test that our own end has cut short has none.
     fn tell_result(&mut self, done: &Answer, test: Duration) -> Result<(), ProbeError> {
+        self.control.check_stop()?;
         self.control.send_within(done, PATIENCE + test)
     }
 
