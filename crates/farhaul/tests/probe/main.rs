@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod campaigns;
+mod clocks;
 mod cut_streams;
 mod odd_ends;
 mod schema;

@@ -396,33 +396,4 @@ pub(crate) fn noise(length: usize) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn impossible_plans_are_named() {
-        let good = TcpPlan::new(Direction::Both, 1000);
-        assert_eq!(good.check(), Ok(()));
-        assert_eq!(
-            (good.connections(), good.goes_up(0), good.goes_up(1)),
-            (2, true, false)
-        );
-        let bad = |change: fn(&mut TcpPlan)| {
-            let mut plan = good.clone();
-            change(&mut plan);
-            plan.check().unwrap_err()
-        };
-        assert!(bad(|plan| plan.duration_ms = 0).contains("duration"));
-        assert!(bad(|plan| plan.streams = 0).contains("streams"));
-        assert!(bad(|plan| plan.streams = 65).contains("streams"));
-        assert!(bad(|plan| plan.window_bytes = Some(1)).contains("window"));
-        assert!(bad(|plan| plan.mss_bytes = Some(1)).contains("segment"));
-        assert!(bad(|plan| plan.congestion_control = Some(String::new())).contains("name"));
-    }
-
-    #[test]
-    fn noise_does_not_repeat() {
-        let bytes = noise(4096);
-        assert_ne!(bytes[..2048], bytes[2048..]);
-    }
-}
+mod tests;
