@@ -5,6 +5,7 @@
 mod campaigns;
 mod clocks;
 mod cut_streams;
+mod half_done;
 mod odd_ends;
 mod schema;
 mod watch;
