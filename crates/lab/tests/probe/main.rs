@@ -2,6 +2,8 @@
 //! other ends that do not behave.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod sockets;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
