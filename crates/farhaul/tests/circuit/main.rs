@@ -1,14 +1,18 @@
 //! What `farhaul probe diagnose` says is to be done, done: a circuit with faults is
 //! examined, every command that the verdict prints is given on the host it names,
 //! and the circuit is examined again. And a circuit that was measured, replayed by
-//! the emulator in the words of the report. Needs root, and fails without.
+//! the emulator in the words of the report; figures that are known beforehand; boxes
+//! on the way that are real. Needs root, and fails without.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod boxes;
+mod figures;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use farhaul_lab::{Lab, LabOptions};
+use farhaul_lab::{Lab, LabOptions, Side};
 use farhaul_link::{DirectionProfile, LinkProfile};
 use serde_json::Value;
 
@@ -31,9 +35,12 @@ impl Circuit {
 
     /// With these options of its server.
     fn with_server(name: &str, words: &str, options: &[&str]) -> Self {
+        Self::of(&lab(name, words), options)
+    }
+
+    fn of(lab: &LabOptions, options: &[&str]) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = format!("t{}-{name}", std::process::id());
-        let mut lab = Lab::up(&LabOptions::new(name, FARHAUL).with_link(words)).unwrap();
+        let mut lab = Lab::up(lab).unwrap();
         let server = lab.server().unwrap();
         let serve = [&[FARHAUL, "probe", "serve"][..], options].concat();
         lab.sandbox_mut().start("probe", &server, &serve).unwrap();
@@ -50,15 +57,25 @@ impl Circuit {
         host.set(settings).unwrap();
     }
 
+    /// Gives the client's router rules for what it passes on.
+    fn rules(&self, table: &str) {
+        let router = self.lab.gateway(Side::A).unwrap();
+        router.exec(&["nft", table]).unwrap();
+    }
+
     /// The report of an examination that came to its end.
     fn examined(&self) -> Value {
         self.examined_with(&[])
     }
 
     fn examined_with(&self, options: &[&str]) -> Value {
+        self.report(&[&["diagnose", SERVER][..], options].concat())
+    }
+
+    /// The report of a test that came to its end.
+    fn report(&self, words: &[&str]) -> Value {
         let mut command = self.lab.client().unwrap().command(FARHAUL);
-        command.args(["probe", "diagnose", SERVER, "--json"]);
-        command.args(options);
+        command.arg("probe").args(words).arg("--json");
         let output = command.output().unwrap();
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert!(report["error"].is_null(), "{}", report["error"]);
@@ -90,6 +107,10 @@ impl Circuit {
     }
 }
 
+fn lab(name: &str, words: &str) -> LabOptions {
+    LabOptions::new(format!("t{}-{name}", std::process::id()), FARHAUL).with_link(words)
+}
+
 fn findings(report: &Value) -> &Vec<Value> {
     report["verdict"]["findings"].as_array().unwrap()
 }
@@ -106,13 +127,14 @@ fn faults(report: &Value) -> Vec<&str> {
 
 /// Whether what was sent up filled the circuit, by the report's own words.
 fn is_filled_up(report: &Value) -> bool {
+    !notes(report)
+        .iter()
+        .any(|note| note.starts_with("nothing filled the circuit up"))
+}
+
+fn notes(report: &Value) -> Vec<&str> {
     let notes = report["verdict"]["notes"].as_array().unwrap();
-    let is_short = |note: &Value| {
-        note.as_str()
-            .unwrap()
-            .starts_with("nothing filled the circuit up")
-    };
-    !notes.iter().any(is_short)
+    notes.iter().map(|note| note.as_str().unwrap()).collect()
 }
 
 /// Payload rate of the TCP stream from the client.
