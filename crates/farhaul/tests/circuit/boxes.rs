@@ -42,16 +42,18 @@ fn what_boxes_on_the_way_change_is_named() {
 }
 
 /// Before anything is changed: 46 of the DSCP, as the server saw the first packet.
+/// And its MSS, which the client's kernel counts without the 12 bytes of timestamps.
 fn a_mark_that_is_asked_for_arrives(circuit: &Circuit) {
-    for server in [SERVER, SERVER6] {
+    for (server, headers) in [(SERVER, 40), (SERVER6, 60)] {
         let report = circuit.report(&["tcp", server, "--time", "0.2", "--dscp", "46"]);
         let stream = &report["observations"]["tcp"][0]["up"]["streams"][0];
         let syn = &stream["receiver"]["settings"]["syn"];
-        assert_eq!(
-            (&syn["tos"], &syn["asks_ecn"]),
-            (&json!(0xb8), &json!(true)),
-            "{server}"
-        );
+        let seen = (&syn["tos"], &syn["asks_ecn"]);
+        assert_eq!(seen, (&json!(0xb8), &json!(true)), "{server}");
+        let client = &stream["sender"]["settings"]["at_start"];
+        let mss = (&syn["mss_bytes"], &client["advertised_mss_bytes"]);
+        let told = 1500 - headers;
+        assert_eq!(mss, (&json!(told), &json!(told - 12)), "{server}");
     }
 }
 

@@ -260,13 +260,20 @@ impl<'a> Way<'a> {
         syn.mss_bytes.map(u32::from)
     }
 
+    /// What the client's SYN told. Linux takes the 12 bytes of timestamps off once
+    /// they are agreed on.
     fn sent_mss_bytes(&self) -> Option<u32> {
+        const TIMESTAMP_BYTES: u32 = 12;
         let pair = self.tcp()?.streams.first()?;
         let connecting = match self.direction {
             Direction::Down => &pair.receiver,
             _ => &pair.sender,
         };
-        Some(connecting.settings.at_start.advertised_mss_bytes).filter(|mss| *mss > 0)
+        let state = &connecting.settings.at_start;
+        let taken_off = u32::from(state.uses_timestamps()) * TIMESTAMP_BYTES;
+        Some(state.advertised_mss_bytes)
+            .filter(|mss| *mss > 0)
+            .map(|mss| mss.saturating_add(taken_off))
     }
 
     pub(super) fn tcp(&self) -> Option<&'a TcpWay> {

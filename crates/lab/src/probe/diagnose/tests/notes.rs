@@ -92,6 +92,31 @@ fn agreed_on(options: u8) -> StreamPair {
     }
 }
 
+/// A DSL router's clamp takes eight bytes, fewer than timestamps do.
+#[test]
+fn an_mss_that_is_lowered_a_little_is_noted() {
+    const TIMESTAMPS: u8 = 1;
+    let notes = |options, advertised_mss_bytes, arrived| {
+        let verdict = changed(|seen| {
+            let mut pair = agreed_on(options);
+            pair.sender.settings.at_start.advertised_mss_bytes = advertised_mss_bytes;
+            pair.receiver.settings.syn = Some(SynOptions {
+                mss_bytes: Some(arrived),
+                ..SynOptions::default()
+            });
+            let test = &mut seen.tcp_up.as_mut().unwrap().test;
+            test.up.as_mut().unwrap().streams = vec![pair];
+        });
+        let about = |note: &String| note.contains("lowers the MSS");
+        verdict.notes.into_iter().find(about)
+    };
+    let lowered = "a box on the way lowers the MSS from 1460 to 1452 bytes";
+    assert_eq!(notes(TIMESTAMPS, 1448, 1452).as_deref(), Some(lowered));
+    assert_eq!(notes(0, 1460, 1452).as_deref(), Some(lowered));
+    assert_eq!(notes(TIMESTAMPS, 1448, 1460), None);
+    assert_eq!(notes(0, 1460, 1460), None);
+}
+
 #[test]
 fn options_that_both_hosts_have_and_no_stream_are_noted() {
     let notes = |options: u8, theirs: bool| {
