@@ -9,8 +9,8 @@ use farhaul_optimise::{Reason, Settings};
 use model::client::Step;
 use model::hand::{FAR, Hand, NEAR, first_file};
 use model::plan::{
-    BATCH, LEASE, MS, OC1, Plan, SHARE_ALL, SHARE_READ, T1, Times, compare, open, read_ms,
-    run_beside_a_writer, run_with_stream, whole,
+    BATCH, LEASE, MS, OC1, Plan, SHARE_ALL, SHARE_READ, T1, Times, assert_who_jumps_is_left_alone,
+    compare, open, read_ms, run_beside_a_writer, run_with_stream, whole,
 };
 use model::server::OtherWrite;
 use model::server::folder::wide;
@@ -169,18 +169,7 @@ fn files_closed_in_the_packet_that_opened_them_leave_room_for_others() {
 
 #[test]
 fn a_client_that_jumps_about_is_left_alone() {
-    let mut noise = Noise::new(4);
-    let mut place = || (4096 * noise.below(5000), 4096);
-    let ranges: Vec<(u64, u32)> = std::iter::repeat_with(&mut place).take(1000).collect();
-    let read = Step::Read {
-        ranges,
-        outstanding: 1,
-    };
-    let steps = vec![open(SHARE_ALL, BATCH), read, Step::Close];
-    let plan = Plan::reading(steps, 20_480_000, (OC1, 60 * MS));
-    let (without, with) = (plan.direct(), plan.run());
-    assert!(with.server.reads as f64 <= 1.1 * without.server.reads as f64);
-    assert!(read_ms(&with) <= read_ms(&without) * 1.02);
+    assert_who_jumps_is_left_alone(Plan::reading);
 }
 
 #[test]

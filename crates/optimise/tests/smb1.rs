@@ -10,8 +10,9 @@ use farhaul_optimise::smb::smb2::header::Command;
 use model::client::Step;
 use model::plan::{
     BATCH, BLOCK, DISK_FULL, EXCLUSIVE, MS, OC1, Plan, SHARE_ALL, SHARE_READ, T1, Times,
-    assert_there_when_let_go, compare, content, open, read_ms, run_beside_a_writer,
-    run_with_stream, upload, upload_head, upload_times, whole, write_over, writes_answered,
+    assert_there_when_let_go, assert_who_jumps_is_left_alone, compare, content, open, read_ms,
+    run_beside_a_writer, run_with_stream, upload, upload_head, upload_times, whole, write_over,
+    writes_answered,
 };
 use model::server::OtherWrite;
 use model::world::World;
@@ -108,40 +109,9 @@ fn only_what_is_protected_is_read_ahead() {
     assert!(read_ms(&world) <= read_ms(&refused.direct()) * 1.02);
 }
 
-/// As programs do with large files of records: the head first, then here and there one, or a few in a row.
-fn jumps(file_bytes: u64) -> Vec<(u64, u32)> {
-    const RECORD: u64 = 4096;
-    let mut noise = Noise::new(7);
-    let mut ranges = vec![(0, RECORD as u32)];
-    while ranges.len() < 2000 {
-        let in_a_row = match noise.below(10) {
-            0..7 => 1,
-            _ => 2 + noise.below(7),
-        };
-        let from = noise.below(file_bytes / RECORD - 8);
-        ranges.extend((from..from + in_a_row).map(|at| (at * RECORD, RECORD as u32)));
-    }
-    ranges
-}
-
 #[test]
 fn a_client_that_jumps_about_is_left_alone() {
-    let links = [OC1, T1].map(|rate| [60, 200, 500].map(|rtt_ms| (rate, rtt_ms)));
-    for (rate, rtt_ms) in links.into_iter().flatten() {
-        let read = Step::Read {
-            ranges: jumps(20_480_000),
-            outstanding: 1,
-        };
-        let steps = vec![open(SHARE_ALL, BATCH), read, Step::Close];
-        let plan = reading(steps, 20_480_000, (rate, rtt_ms * MS));
-        let (without, with) = (plan.direct(), plan.run());
-        assert_eq!(with.client.read_bytes, without.client.read_bytes);
-        assert!(reads_made(&with) > 0, "some of it looks like reading on");
-        let extra = with.server.reads as f64 / without.server.reads as f64 - 1.0;
-        assert!(extra <= 0.1, "{rate} {rtt_ms} ms: {extra}");
-        let slower = read_ms(&with) / read_ms(&without);
-        assert!(slower <= 1.02, "{rate} {rtt_ms} ms: {slower}");
-    }
+    assert_who_jumps_is_left_alone(reading);
 }
 
 /// Clients without long reads may turn to raw ones, whose packets cannot be told apart.

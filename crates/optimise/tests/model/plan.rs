@@ -5,7 +5,7 @@ use farhaul_optimise::Settings;
 use super::client::{Client, Manners, Step};
 use super::server::{OtherWrite, Server, Terms};
 use super::world::World;
-use crate::source::noise;
+use crate::source::{Noise, noise};
 
 pub const MS: u64 = 1_000_000;
 /// 51.84 Mbit/s and 1.544 Mbit/s, in bytes.
@@ -139,6 +139,43 @@ pub fn run_beside_a_writer(plan: &Plan, at_ms: u64) -> World {
     world.run();
     assert_eq!(world.client.read_bytes, 4_000_000);
     world
+}
+
+/// As programs do with large files of records: the head first, then here and there one, or a few in a row.
+fn jumps(file_bytes: u64) -> Vec<(u64, u32)> {
+    const RECORD: u64 = 4096;
+    let mut noise = Noise::new(7);
+    let mut ranges = vec![(0, RECORD as u32)];
+    while ranges.len() < 2000 {
+        let in_a_row = match noise.below(10) {
+            0..7 => 1,
+            _ => 2 + noise.below(7),
+        };
+        let from = noise.below(file_bytes / RECORD - 8);
+        ranges.extend((from..from + in_a_row).map(|at| (at * RECORD, RECORD as u32)));
+    }
+    ranges
+}
+
+/// A client that does so waits no longer than directly, and its server has little more to read.
+pub fn assert_who_jumps_is_left_alone(planned: impl Fn(Vec<Step>, usize, (u64, u64)) -> Plan) {
+    let links = [OC1, T1].map(|rate| [60, 200, 500].map(|rtt_ms| (rate, rtt_ms)));
+    for (rate, rtt_ms) in links.into_iter().flatten() {
+        let read = Step::Read {
+            ranges: jumps(20_480_000),
+            outstanding: 1,
+        };
+        let steps = vec![open(SHARE_ALL, BATCH), read, Step::Close];
+        let plan = planned(steps, 20_480_000, (rate, rtt_ms * MS));
+        let (without, with) = (plan.direct(), plan.run());
+        assert_eq!(with.client.read_bytes, without.client.read_bytes);
+        let made = with.halves.as_ref().unwrap()[1].stats().reads_made;
+        assert!(made > 0, "some of it looks like reading on");
+        let extra = with.server.reads as f64 / without.server.reads as f64 - 1.0;
+        assert!(extra <= 0.1, "{rate} {rtt_ms} ms: {extra}");
+        let slower = read_ms(&with) / read_ms(&without);
+        assert!(slower <= 1.02, "{rate} {rtt_ms} ms: {slower}");
+    }
 }
 
 /// First request to last answer, milliseconds.
