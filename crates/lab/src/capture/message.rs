@@ -22,6 +22,8 @@ pub(super) struct Smb {
     pub(super) offset: u64,
     /// Data in a READ answer or a WRITE request.
     pub(super) data_bytes: u64,
+    /// What an answer to NEGOTIATE chose.
+    pub(super) dialect: Option<&'static str>,
 }
 
 /// Reads the beginning of a message; `None` where it is no SMB, or encrypted.
@@ -58,11 +60,29 @@ fn smb2(head: &[u8]) -> Option<Smb> {
             (Kind::Write, false) => u32_at(head, 68)?.into(),
             _ => 0,
         },
+        dialect: match (u16_at(head, 12)?, is_answer) {
+            (0, true) => u16_at(head, 68).and_then(dialect),
+            _ => None,
+        },
     })
+}
+
+/// MS-SMB2 2.2.4. 0x02ff is none: another NEGOTIATE follows.
+fn dialect(revision: u16) -> Option<&'static str> {
+    match revision {
+        0x0202 => Some("2.0.2"),
+        0x0210 => Some("2.1"),
+        0x0300 => Some("3.0"),
+        0x0302 => Some("3.0.2"),
+        0x0311 => Some("3.1.1"),
+        _ => None,
+    }
 }
 
 /// MS-CIFS 2.2.3, 2.2.4.42, 2.2.4.43; MS-SMB 2.2.4.2. Words begin behind the header's 32 bytes and their count.
 fn smb1(head: &[u8]) -> Option<Smb> {
+    /// Words of an answer to NEGOTIATE in that dialect alone (MS-CIFS 2.2.4.52.2).
+    const NT_LM_WORDS_BYTES: usize = 34;
     let is_answer = head.get(9)? & 0x80 != 0;
     let kind = match head.get(4)? {
         0xa2 => Kind::Create,
@@ -100,6 +120,10 @@ fn smb1(head: &[u8]) -> Option<Smb> {
         status: u32_at(head, 5)?,
         offset,
         data_bytes,
+        dialect: match (head.get(4)?, is_answer, words_bytes) {
+            (0x72, true, NT_LM_WORDS_BYTES) => Some("NT LM 0.12"),
+            _ => None,
+        },
     })
 }
 

@@ -1,6 +1,7 @@
-//! Captures at the client's side, as from a switch's span port, and on the WAN, and what they tell of a copy.
+//! Captures at the client's side, as from a switch's span port, on the WAN and at the server's side, and what they tell of a copy.
 
 mod crossed;
+mod first;
 mod message;
 mod pcap;
 mod segment;
@@ -17,6 +18,7 @@ use crate::netns::Namespace;
 use crate::topology::{LAN, Side, WAN};
 
 pub(crate) use crossed::{Crossed, Speakers, crossed};
+pub(crate) use first::{AtServer, at_server};
 pub(crate) use pcap::packets;
 #[cfg(test)]
 pub(crate) use pcap::tests::file;
@@ -37,44 +39,59 @@ fn bytes_before(frames: &[(u64, u64)], time_ns: u64) -> u64 {
     before.map(|(_, bytes)| bytes).sum()
 }
 
-/// Where a capture is taken; both at the client's gateway, which has nothing else to do with it.
+/// Where a capture is taken: at the gateways, which have nothing else to do with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Towards the client, whole frames.
     Client,
     /// Towards the link, headers.
     Wan,
+    /// Towards the server, whole frames, and only the beginning of a copy.
+    Server,
 }
 
 impl Place {
-    const BOTH: [Self; 2] = [Self::Client, Self::Wan];
+    const ALL: [Self; 3] = [Self::Client, Self::Wan, Self::Server];
 
     fn role(self) -> &'static str {
         match self {
             Self::Client => "capture-client",
             Self::Wan => "capture-wan",
+            Self::Server => "capture-server",
+        }
+    }
+
+    fn side(self) -> Side {
+        match self {
+            Self::Client | Self::Wan => Side::A,
+            Self::Server => Side::B,
         }
     }
 
     fn interface(self) -> &'static str {
         match self {
-            Self::Client => LAN,
+            Self::Client | Self::Server => LAN,
             Self::Wan => WAN,
         }
     }
 
     fn kept_bytes(self) -> &'static str {
         match self {
-            Self::Client => "262144",
+            Self::Client | Self::Server => "262144",
             Self::Wan => "96",
         }
+    }
+
+    /// It ends by itself after so many frames.
+    fn frames_max(self) -> Option<usize> {
+        (self == Self::Server).then_some(first::FRAMES_MAX)
     }
 }
 
 /// Captures that run.
 #[derive(Debug)]
 pub(crate) struct Captures {
-    files: [PathBuf; 2],
+    files: [PathBuf; 3],
 }
 
 /// What they have seen.
@@ -84,23 +101,25 @@ pub(crate) struct Captured {
     pub(crate) client: Vec<u8>,
     /// That of the WAN.
     pub(crate) wan: Vec<u8>,
+    /// That of the server's side.
+    pub(crate) server: Vec<u8>,
     /// Frames that the kernel had no room for.
     pub(crate) missed: u64,
 }
 
 impl Captures {
-    /// Starts both and waits until they see packets.
+    /// Starts them and waits until they see packets.
     pub(crate) fn start(lab: &mut Lab) -> Result<Self, LabError> {
         let file = |lab: &Lab, place: Place| {
             let name = format!("{}.pcap", place.role());
             lab.sandbox().folder().join(name)
         };
-        for place in Place::BOTH {
+        for place in Place::ALL {
             let path = file(lab, place);
             start_one(lab, place, &path.to_string_lossy())?;
         }
         Ok(Self {
-            files: Place::BOTH.map(|place| file(lab, place)),
+            files: Place::ALL.map(|place| file(lab, place)),
         })
     }
 
@@ -108,7 +127,7 @@ impl Captures {
     pub(crate) fn finish(self, lab: &mut Lab) -> Result<Captured, LabError> {
         sleep(SETTLE);
         let mut missed = 0;
-        for place in Place::BOTH {
+        for place in Place::ALL {
             lab.sandbox_mut().stop(place.role(), END_PATIENCE)?;
             missed += dropped(&log(lab, place.role()));
         }
@@ -117,10 +136,11 @@ impl Captures {
             std::fs::remove_file(path).during(|| format!("removing {}", path.display()))?;
             Ok::<_, LabError>(bytes)
         };
-        let [client, wan] = &self.files;
+        let [client, wan, server] = &self.files;
         Ok(Captured {
             client: read(client)?,
             wan: read(wan)?,
+            server: read(server)?,
             missed,
         })
     }
@@ -135,14 +155,16 @@ fn start_one(lab: &mut Lab, place: Place, file: &str) -> Result<(), LabError> {
     lab.sandbox_mut().stop(place.role(), END_PATIENCE)?;
     // The log of the one before says that it listens.
     let _ = std::fs::remove_file(lab.sandbox().log_path(place.role()));
-    let namespace = lab.gateway(Side::A)?;
-    let which = [
+    let namespace = lab.gateway(place.side())?;
+    let frames_max = place.frames_max().map(|frames| frames.to_string());
+    let mut which = vec![
         place.interface(),
         "-s",
         place.kept_bytes(),
         "-B",
         BUFFER_KIB,
     ];
+    which.extend(frames_max.iter().flat_map(|frames| ["-c", frames]));
     start_tcpdump(lab, place.role(), &namespace, file, &which)
 }
 

@@ -86,6 +86,13 @@ pub(super) struct Message<'a> {
     pub(super) end: u64,
 }
 
+impl Message<'_> {
+    /// When its first byte passed, and its last.
+    pub(super) fn times(&self) -> (u64, u64) {
+        (self.begun_ns, self.ended_ns)
+    }
+}
+
 /// Finds messages by the length before each (RFC 1002 4.3.1, over TCP alone: MS-SMB2 2.1).
 #[derive(Debug, Default)]
 pub(super) struct Framer {

@@ -11,7 +11,7 @@ use super::bytes_before;
 use super::message::{self, Kind, Smb};
 use super::pcap::packets;
 use super::segment::{ACK, SYN, Seen, Segment, seen};
-use super::stream::{Assembler, Framer, Message};
+use super::stream::{Assembler, Framer};
 
 /// A time with the file's bytes that moved in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,11 @@ pub(crate) struct Transfer {
     pub(crate) repeated_bytes: u64,
     /// Messages that are no SMB that can be read: encrypted ones.
     pub(crate) unread_messages: u64,
+    /// What client and server have agreed to speak.
+    pub(crate) dialect: Option<&'static str>,
+    /// When the first byte of an answer to READ with data passed, and that of a WRITE.
+    pub(crate) first_read_ns: Option<u64>,
+    pub(crate) first_write_ns: Option<u64>,
 }
 
 /// What a capture at the client's side shows.
@@ -59,6 +64,9 @@ pub(crate) struct Shown {
     /// Times and lengths of frames from the server, and of those from the client.
     pub(crate) to_client: Vec<(u64, u64)>,
     pub(crate) to_server: Vec<(u64, u64)>,
+    /// The first of all connections' first reads and writes.
+    pub(crate) first_read_ns: Option<u64>,
+    pub(crate) first_write_ns: Option<u64>,
 }
 
 impl Shown {
@@ -101,8 +109,12 @@ pub(crate) fn shown(file: &[u8], client: Ipv4Addr, server: (Ipv4Addr, u16)) -> O
         bytes(transfer.read) + bytes(transfer.written)
     };
     let transfers = connections.into_values().map(Connection::end);
+    let transfers: Vec<Transfer> = transfers.collect();
+    let first = |of: fn(&Transfer) -> Option<u64>| transfers.iter().filter_map(of).min();
     Some(Shown {
-        transfer: transfers.max_by_key(moved).unwrap_or_default(),
+        first_read_ns: first(|transfer| transfer.first_read_ns),
+        first_write_ns: first(|transfer| transfer.first_write_ns),
+        transfer: transfers.into_iter().max_by_key(moved).unwrap_or_default(),
         own_bytes,
         foreign_bytes,
         to_client,
@@ -162,12 +174,11 @@ impl Connection {
         let (assembler, framer) = &mut self.down;
         assembler.take(segment.sequence, segment.payload, |bytes| {
             framer.take(now_ns, bytes, |message| {
-                let Message { ended_ns, end, .. } = message;
-                answers.push((ended_ns, end, message::read(message.head)));
+                answers.push((message.times(), message.end, message::read(message.head)));
             });
         });
-        for (ended_ns, end, answer) in answers {
-            self.answer(ended_ns, end, answer);
+        for (times, end, answer) in answers {
+            self.answer(times, end, answer);
         }
     }
 
@@ -193,13 +204,14 @@ impl Connection {
                 if request.offset == 0 {
                     begin(&mut self.transfer.written, begun_ns);
                 }
+                self.transfer.first_write_ns.get_or_insert(begun_ns);
                 self.sent.insert(request.id, request.data_bytes);
             }
             Kind::Close | Kind::Other => {}
         }
     }
 
-    fn answer(&mut self, ended_ns: u64, end: u64, answer: Option<Smb>) {
+    fn answer(&mut self, (begun_ns, ended_ns): (u64, u64), end: u64, answer: Option<Smb>) {
         /// MS-ERREF 2.3.1: the answer is to come.
         const STATUS_PENDING: u32 = 0x103;
         let Some(answer) = answer.filter(|answer| answer.is_answer) else {
@@ -209,8 +221,11 @@ impl Connection {
         if answer.status == STATUS_PENDING {
             return;
         }
+        // The last one counts: a first may leave it to a second.
+        self.transfer.dialect = answer.dialect.or(self.transfer.dialect);
         match answer.kind {
             Kind::Read if answer.status == 0 && answer.data_bytes > 0 => {
+                self.transfer.first_read_ns.get_or_insert(begun_ns);
                 let offset = self.asked.remove(&answer.id);
                 let place = offset.map(|offset| (self.files_read, offset));
                 if place.is_some_and(|place| self.answered.insert(place)) {
@@ -461,6 +476,51 @@ mod tests {
             bytes: 122_880,
         };
         assert_eq!(talk.shown().transfer.read, Some(expected));
+    }
+
+    #[test]
+    fn the_first_bytes_of_a_file_are_those_of_its_data() {
+        let mut talk = Talk::new();
+        talk.say(0, &smb2(5, false, 1, &[0; 56]));
+        talk.say(1, &smb2(5, true, 1, &[0; 88]));
+        talk.say(0, &smb2(8, false, 2, &smb2_transfer(60_000, 0, 0)));
+        // An answer without data, such as an error, is none of it.
+        talk.say(1, &smb2(8, true, 2, &[0; 9]));
+        assert_eq!(talk.shown().first_read_ns, None);
+        let read_ns = talk.now_ns;
+        for id in [3, 4] {
+            talk.say(1, &smb2(8, true, id, &smb2_transfer(60_000, 0, 60_000)));
+        }
+        let write_ns = talk.now_ns;
+        for id in [5, 6] {
+            talk.say(0, &smb2(9, false, id, &smb2_transfer(3_000, 0, 3_000)));
+        }
+        let shown = talk.shown();
+        let found = (shown.first_read_ns, shown.first_write_ns);
+        assert_eq!(found, (Some(read_ns), Some(write_ns)));
+    }
+
+    #[test]
+    fn the_dialect_is_what_the_server_chose_last() {
+        let negotiated = |revision: u16| {
+            let mut body = vec![0; 64];
+            body[4..6].copy_from_slice(&revision.to_le_bytes());
+            smb2(0, true, 0, &body)
+        };
+        let found = |answers: &[Vec<u8>]| {
+            let mut talk = Talk::new();
+            answers.iter().for_each(|answer| talk.say(1, answer));
+            talk.shown().transfer.dialect
+        };
+        assert_eq!(found(&[]), None);
+        assert_eq!(found(&[negotiated(0x0210)]), Some("2.1"));
+        let several = [negotiated(0x02ff), negotiated(0x0311)];
+        assert_eq!(found(&several), Some("3.1.1"));
+        assert_eq!(found(&several[..1]), None, "it is not agreed yet");
+        let old = smb1(0x72, true, 1, &[0; 34], 0);
+        assert_eq!(found(&[old]), Some("NT LM 0.12"));
+        let older = smb1(0x72, true, 1, &[0; 26], 0);
+        assert_eq!(found(&[older]), None);
     }
 
     #[test]

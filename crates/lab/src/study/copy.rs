@@ -234,7 +234,7 @@ pub(super) struct Copying<'a> {
 impl Copying<'_> {
     /// Runs the client to its end, or to where it is known how it goes on.
     pub(super) fn run(self, progress: &mut Progress) -> Result<(Ended, Sockets), LabError> {
-        let mut sockets = Sockets::default();
+        let mut sockets = Sockets::of(self.lab);
         let ended = self.watch(progress, &mut sockets)?;
         Ok((ended, sockets))
     }

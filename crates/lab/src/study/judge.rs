@@ -1,6 +1,6 @@
 //! What a run of a cell's client is worth: its value, whether it has to be done again, and what is wrong with it.
 
-use crate::capture::{Crossed, Shown, Span};
+use crate::capture::{AtServer, Crossed, Shown, Span};
 use crate::plan::{Cell, Work};
 
 /// More foreign traffic than this share makes a run doubtful.
@@ -9,8 +9,9 @@ const FOREIGN_SHARE_MAX: f64 = 0.01;
 const FOREIGN_BYTES_MIN: u64 = 2_000;
 /// A link whose departures were later is no link.
 const LATENESS_MS_MAX: f64 = 2.0;
-/// What may cross before the first request, beyond what the client was given or has sent by then: half a block.
-const EARLY_BYTES_MAX: u64 = 30_720;
+/// What gateways may say to each other before the first request, beyond what the client was given or has sent by then. It was .2 kB
+/// without delay and 6 kB over 500 ms, four full datagrams of them to find the largest; each may be lost and sent again.
+const EARLY_BYTES_MAX: u64 = 20_000;
 /// Rounding of times.
 const LIMIT_SHARE_MAX: f64 = 1.0005;
 
@@ -35,6 +36,8 @@ pub(super) struct Run {
     pub(super) shown: Shown,
     /// As seen on the WAN.
     pub(super) crossed: Crossed,
+    /// As the server saw its beginning.
+    pub(super) at_server: AtServer,
     /// Frames that the captures missed.
     pub(super) missed: u64,
     /// Of the link's latest departure.
@@ -54,6 +57,8 @@ pub(super) struct Verdict {
     pub(super) limit: Option<f64>,
     /// Of the file, moved in the time.
     pub(super) bytes: u64,
+    /// What crossed the link before the first request, beyond what the client was given or has sent.
+    pub(super) early_bytes: u64,
     /// Reasons to do it again.
     pub(super) doubts: Vec<String>,
     /// What is wrong and would be again.
@@ -96,8 +101,11 @@ pub(super) fn judge(cell: &Cell, run: &Run) -> Verdict {
             "{value:.1} is beyond the limit of {limit:.1}: nothing can be"
         ));
     }
-    faults.extend(span.and_then(|span| early(cell, run, span)));
     let mut doubts = doubts(run);
+    let early = span.map(|span| early(cell, run, span.start_ns));
+    let early = early.unwrap_or_default();
+    faults.extend(early.faults);
+    doubts.extend(early.doubt);
     if has_gaps {
         let all_bytes = cell.moved_bytes();
         doubts.push(format!(
@@ -108,6 +116,7 @@ pub(super) fn judge(cell: &Cell, run: &Run) -> Verdict {
         value,
         limit,
         bytes: seen_bytes,
+        early_bytes: early.bytes,
         doubts,
         faults,
     }
@@ -152,9 +161,55 @@ fn is_impossible(cell: &Cell, value: f64, limit: f64) -> bool {
     }
 }
 
-/// Bytes of the file that crossed before anybody had asked for them, or sent them.
-fn early(cell: &Cell, run: &Run, span: Span) -> Option<String> {
-    let (crossed, shown, start_ns) = (&run.crossed, &run.shown, span.start_ns);
+/// What passed before the first request.
+#[derive(Debug, Default)]
+struct Early {
+    bytes: u64,
+    faults: Vec<String>,
+    doubt: Option<String>,
+}
+
+fn early(cell: &Cell, run: &Run, start_ns: u64) -> Early {
+    let mut early = Early {
+        bytes: early_bytes(cell, run, start_ns),
+        ..Early::default()
+    };
+    if early.bytes > EARLY_BYTES_MAX {
+        early.faults.push(format!(
+            "{} bytes crossed the link before the first request",
+            early.bytes
+        ));
+    }
+    match too_soon_ms(cell, run, start_ns) {
+        Some(ms) if ms > 0.0 => early.faults.push(format!(
+            "the file's first byte passed at the server {ms} ms before the first request"
+        )),
+        Some(_) => {}
+        None => {
+            early.doubt =
+                Some("what passed at the server before the first request is not known".to_owned());
+        }
+    }
+    early
+}
+
+/// How long before the first request the first byte of a file passed at the server's side; 0 where it did not. No byte can have
+/// crossed the link sooner: gateways have forgotten everything, and files are new. `None` where that is not known.
+fn too_soon_ms(cell: &Cell, run: &Run, start_ns: u64) -> Option<f64> {
+    let first_ns = match cell.work {
+        Work::Write => run.at_server.first_write_ns,
+        Work::Read | Work::Random | Work::Folder | Work::Browse | Work::Document => {
+            run.at_server.first_read_ns
+        }
+    };
+    let soon_ns = start_ns.saturating_sub(first_ns.unwrap_or(u64::MAX));
+    let is_known = first_ns.is_some() || run.at_server.seen_until_ns >= start_ns;
+    is_known.then_some(soon_ns as f64 / 1e6)
+}
+
+/// What crossed before the first request without having reached the client, or come from it: what gateways say to each other.
+fn early_bytes(cell: &Cell, run: &Run, start_ns: u64) -> u64 {
+    let (crossed, shown) = (&run.crossed, &run.shown);
     let (came, given) = match cell.work {
         Work::Write => (
             crossed.towards_server_before(start_ns),
@@ -165,9 +220,7 @@ fn early(cell: &Cell, run: &Run, span: Span) -> Option<String> {
             shown.to_client_before(start_ns),
         ),
     };
-    let early = came.saturating_sub(given);
-    let told = format!("{early} bytes crossed the link before the first request");
-    (early > EARLY_BYTES_MAX).then_some(told)
+    came.saturating_sub(given)
 }
 
 fn doubts(run: &Run) -> Vec<String> {
@@ -229,6 +282,13 @@ mod tests {
                 foreign_bytes: 0,
                 to_client: vec![(4_000_000_000, 20_000)],
                 to_server: vec![(4_000_000_000, 9_000)],
+                first_read_ns: Some(5_100_000_000),
+                first_write_ns: Some(5_000_000_000),
+            },
+            at_server: AtServer {
+                first_read_ns: Some(5_050_000_000),
+                first_write_ns: Some(5_050_000_000),
+                seen_until_ns: u64::MAX,
             },
             crossed: Crossed::of(
                 &[(4_000_000_000, 21_000), (6_000_000_000, 11_000_000)],
@@ -294,6 +354,41 @@ mod tests {
             assert_eq!(judge(&cell(work), &early).faults, [told], "{work}");
             early.crossed = right.clone();
             assert!(judge(&cell(work), &early).faults.is_empty(), "{work}");
+        }
+    }
+
+    /// Not a single byte of a file may pass before it was asked for, however little else there is.
+    #[test]
+    fn no_byte_of_a_file_passes_at_the_server_before_the_first_request() {
+        let start_ns = 5_000_000_000;
+        for (work, is_write) in [
+            ("read", false),
+            ("folder", false),
+            ("browse", false),
+            ("document", false),
+            ("write", true),
+        ] {
+            let judged = |at_ns: Option<u64>, seen_until_ns| {
+                let mut run = run(2.0);
+                run.at_server.seen_until_ns = seen_until_ns;
+                match is_write {
+                    true => run.at_server.first_write_ns = at_ns,
+                    false => run.at_server.first_read_ns = at_ns,
+                }
+                let verdict = judge(&cell(work), &run);
+                (verdict.faults, verdict.doubts)
+            };
+            let nothing = (Vec::new(), Vec::new());
+            assert_eq!(judged(Some(start_ns), u64::MAX), nothing, "{work}");
+            assert_eq!(judged(Some(start_ns + 1), start_ns + 1), nothing, "{work}");
+            let told =
+                "the file's first byte passed at the server 0.001 ms before the first request";
+            let (faults, doubts) = judged(Some(start_ns - 1_000), u64::MAX);
+            assert_eq!((faults, doubts.len()), (vec![told.to_owned()], 0), "{work}");
+            // None was seen: until when is what counts.
+            assert_eq!(judged(None, start_ns), nothing, "{work}");
+            let (faults, doubts) = judged(None, start_ns - 1);
+            assert_eq!((faults.len(), doubts.len()), (0, 1), "{work}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! One lab for each scenario; gateways with empty stores for each copy. A copy that was disturbed (foreign traffic, a
 //! late link) is done again. Every finished cell is written to the document at once, so a run that was stopped goes on.
 
+mod bench;
 mod copy;
 mod flat;
 mod judge;
@@ -11,36 +12,28 @@ mod lanes;
 mod rows;
 mod said;
 mod sockets;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::capture::{Captures, Speakers, crossed, shown};
 use crate::demo::progress::Progress;
-use crate::demo::servers::{Folders, SMB_PORT, start_files};
-use crate::deployment::{Lab, require_program};
-use crate::emulate::{ControlClient, LinkStats};
+use crate::deployment::require_program;
 use crate::error::LabError;
-use crate::gateways::GatewayOverrides;
 use crate::measurement::{Measurement, Row};
-use crate::plan::{Cell, Config, Plan};
-use crate::topology::{CLIENT, LabOptions, SERVER, Side};
+use crate::plan::{Cell, Plan};
 
-use copy::{Copying, Files};
-use judge::{Run, judge};
+use bench::{Bench, LabBench};
 use lanes::Lanes;
-pub(crate) use rows::COMMIT;
 use rows::Sample;
+pub(crate) use rows::{BUFFERS, COMMIT, DIALECT, SERVER_BUFFERS};
 pub use rows::{EXTRA_READS, OF_DIRECT, OFF_EXPECTED};
 
 /// A copy that was disturbed is done again, so often in all.
 const ATTEMPTS_MAX: u32 = 3;
-/// What the share says besides: everybody may write, as the folder's owner, and the old dialect is spoken.
-const SHARE: &str = "read only = no\nforce user = root\n[global]\nserver min protocol = NT1\n";
-/// The kernel's own receive buffers.
-const GROWING_BUFFERS: &str = "4096 131072 6291456";
 
 /// How a plan is run.
 #[derive(Debug, Clone)]
@@ -70,6 +63,19 @@ pub fn run(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError>
     ] {
         require_program(program, package)?;
     }
+    // No file is used twice.
+    let copies = AtomicUsize::new(0);
+    run_on(plan, options, |name| {
+        LabBench::new(plan, options, name, &copies)
+    })
+}
+
+/// Runs a plan on what is made for each lane of it.
+fn run_on<B: Bench>(
+    plan: &Plan,
+    options: &StudyOptions,
+    make: impl Fn(String) -> B + Sync,
+) -> Result<Measurement, LabError> {
     let only = options.only.as_deref().unwrap_or_default();
     let picked: Vec<&Cell> = plan
         .cells
@@ -97,7 +103,6 @@ pub fn run(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError>
         plan,
         options,
         commit,
-        copies: AtomicUsize::new(0),
         is_failed: AtomicBool::new(false),
         state: Mutex::new(State {
             lanes: Lanes::new(&open, jobs),
@@ -106,14 +111,18 @@ pub fn run(plan: &Plan, options: &StudyOptions) -> Result<Measurement, LabError>
             document,
         }),
     };
+    let lane = |lane: usize, progress: Progress| {
+        let bench = make(shared.name(lane));
+        shared.study(lane, bench, progress).run()
+    };
     std::thread::scope(|scope| {
         let others: Vec<_> = (1..jobs)
-            .map(|lane| {
-                let mut study = shared.study(lane, progress.beside());
-                scope.spawn(move || study.run())
+            .map(|number| {
+                let progress = progress.beside();
+                scope.spawn(move || lane(number, progress))
             })
             .collect();
-        let first = shared.study(0, progress).run();
+        let first = lane(0, progress);
         let ends = others.into_iter().map(|other| {
             let end = other.join();
             end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -167,8 +176,6 @@ struct Shared<'a> {
     options: &'a StudyOptions,
     /// What this run is made from.
     commit: Option<String>,
-    /// No file is used twice.
-    copies: AtomicUsize,
     /// One lane cannot go on: the others end after what they do.
     is_failed: AtomicBool,
     state: Mutex<State<'a>>,
@@ -199,15 +206,19 @@ impl State<'_> {
 }
 
 impl<'a> Shared<'a> {
-    fn study<'s>(&'s self, lane: usize, progress: Progress) -> Study<'s, 'a> {
-        let name = match lane {
+    /// Of a lane's labs.
+    fn name(&self, lane: usize) -> String {
+        match lane {
             0 => self.options.name.clone(),
             _ => format!("{}{}", self.options.name, lane + 1),
-        };
+        }
+    }
+
+    fn study<B: Bench>(&self, lane: usize, bench: B, progress: Progress) -> Study<'_, 'a, B> {
         Study {
             shared: self,
             lane,
-            name,
+            bench,
             progress,
         }
     }
@@ -216,18 +227,21 @@ impl<'a> Shared<'a> {
         // Every change of it is whole when it ends.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn is_stopped(&self) -> bool {
+        self.options.stop.load(Ordering::Relaxed)
+    }
 }
 
 /// One lane.
-struct Study<'s, 'a> {
+struct Study<'s, 'a, B> {
     shared: &'s Shared<'a>,
     lane: usize,
-    /// Of its labs.
-    name: String,
+    bench: B,
     progress: Progress,
 }
 
-impl Study<'_, '_> {
+impl<B: Bench> Study<'_, '_, B> {
     /// One scenario after the other.
     fn run(&mut self) -> Result<(), LabError> {
         while !self.shared.is_failed.load(Ordering::Relaxed) {
@@ -250,23 +264,10 @@ impl Study<'_, '_> {
             return Ok(());
         };
         let (plan, study) = (self.shared.plan, self.shared.options);
-        let mut options = LabOptions::new(&self.name, &study.program);
-        options.link = Some(first.circuit.words.clone());
-        options.seed = plan.seed;
-        options
-            .congestion_control
-            .clone_from(&plan.congestion_control);
-        let mut lab = Lab::up(&options)?;
-        lab.interrupt_by(Arc::clone(&study.stop));
-        let folders = start_files(&mut lab, SHARE)?;
-        let buffers = match first.receive_buffer_bytes {
-            Some(bytes) => format!("4096 {bytes} {bytes}"),
-            None => GROWING_BUFFERS.to_owned(),
-        };
-        lab.client()?.set(&[("ipv4/tcp_rmem", &buffers)])?;
+        self.bench.up(first)?;
         for cell in cells {
             let start = Instant::now();
-            let row = self.cell(&mut lab, &folders, cell)?;
+            let row = self.cell(cell)?;
             let row = match study.jobs {
                 0 | 1 => row,
                 jobs => row.detail("jobs", jobs),
@@ -276,20 +277,18 @@ impl Study<'_, '_> {
             state.write(plan, study)?;
             state.count(expected_s(plan, cell), start.elapsed().as_secs_f64());
         }
-        lab.down()
+        self.bench.down()
     }
 
     /// All samples of a cell. What goes wrong in them is its row; only an interruption ends the study.
-    fn cell(&mut self, lab: &mut Lab, folders: &Folders, cell: &Cell) -> Result<Row, LabError> {
+    fn cell(&mut self, cell: &Cell) -> Result<Row, LabError> {
         let (mut samples, mut failures) = (Vec::new(), Vec::new());
         let commit = self.shared.commit.as_deref();
         for _ in 0..cell.repeat {
-            match self.sample(lab, folders, cell) {
+            match self.sample(cell) {
                 Ok(sample) => samples.push(sample),
                 // Ctrl-C ends other programs, too; what they then say is not the cause.
-                Err(_) if self.shared.options.stop.load(Ordering::Relaxed) => {
-                    return Err(LabError::Interrupted);
-                }
+                Err(_) if self.shared.is_stopped() => return Err(LabError::Interrupted),
                 Err(error) => {
                     self.progress.end(&format!("failed: {error}"));
                     failures.push(error.to_string());
@@ -299,15 +298,11 @@ impl Study<'_, '_> {
         Ok(rows::row(cell, commit, &samples, &failures))
     }
 
-    fn sample(
-        &mut self,
-        lab: &mut Lab,
-        folders: &Folders,
-        cell: &Cell,
-    ) -> Result<Sample, LabError> {
+    /// A copy, done again as long as it was disturbed.
+    fn sample(&mut self, cell: &Cell) -> Result<Sample, LabError> {
         let mut attempts = 1;
         loop {
-            if self.shared.options.stop.load(Ordering::Relaxed) {
+            if self.shared.is_stopped() {
                 return Err(LabError::Interrupted);
             }
             let left_min = {
@@ -316,7 +311,8 @@ impl Study<'_, '_> {
             };
             self.progress
                 .begin(&format!("{} (all: {left_min} min)", cell.name()));
-            let sample = self.attempt(lab, folders, cell, attempts)?;
+            let mut sample = self.bench.copy(cell, &mut self.progress)?;
+            sample.attempts = attempts;
             self.progress.end(&told(cell, &sample));
             if sample.verdict.doubts.is_empty() || attempts == ATTEMPTS_MAX {
                 return Ok(sample);
@@ -325,90 +321,6 @@ impl Study<'_, '_> {
             self.progress.add_stage();
         }
     }
-
-    fn attempt(
-        &mut self,
-        lab: &mut Lab,
-        folders: &Folders,
-        cell: &Cell,
-        attempts: u32,
-    ) -> Result<Sample, LabError> {
-        gateways(lab, cell.config)?;
-        let copy = self.shared.copies.fetch_add(1, Ordering::Relaxed) + 1;
-        let files = Files::make(cell, folders, copy)?;
-        link_stats(lab, true)?;
-        let captures = Captures::start(lab)?;
-        let copy = Copying {
-            lab,
-            folders,
-            plan: self.shared.plan,
-            cell,
-            files: &files,
-            stop: &self.shared.options.stop,
-        };
-        let (ended, sockets) = copy.run(&mut self.progress)?;
-        let captured = captures.finish(lab)?;
-        let stats = link_stats(lab, false)?;
-        let late_ns = stats
-            .forward
-            .lateness_max_ns
-            .max(stats.backward.lateness_max_ns);
-        let server = (SERVER, SMB_PORT);
-        let gateways = Side::BOTH.map(Side::wan_address);
-        let speakers = Speakers {
-            client: CLIENT,
-            server,
-            gateways,
-        };
-        let no_capture = || LabError::Invalid {
-            what: "what tcpdump has written".to_owned(),
-            why: "not a pcap file with nanoseconds".to_owned(),
-        };
-        let is_whole = ended == judge::Ended::Whole;
-        let run = Run {
-            is_equal: files.is_equal(is_whole),
-            files_done: files.done(is_whole),
-            ended,
-            shown: shown(&captured.client, CLIENT, server).ok_or_else(no_capture)?,
-            crossed: crossed(&captured.wan, speakers).ok_or_else(no_capture)?,
-            missed: captured.missed,
-            lateness_ms: late_ns as f64 / 1e6,
-        };
-        let mut verdict = judge(cell, &run);
-        let wrong = sockets.wrong(&self.shared.plan.congestion_control);
-        verdict.faults.extend(wrong);
-        let sample = Sample {
-            verdict,
-            run,
-            sockets,
-            attempts,
-            sha256: files.sha256(),
-            said: match cell.config.has_gateways() {
-                true => said::of(lab),
-                false => serde_json::Value::Null,
-            },
-        };
-        files.remove(folders);
-        Ok(sample)
-    }
-}
-
-/// Ends the gateways that run and starts those of a configuration, which have seen nothing.
-fn gateways(lab: &mut Lab, config: Config) -> Result<(), LabError> {
-    lab.gateways_down()?;
-    match config.has_gateways() {
-        true => lab.gateways_up(&GatewayOverrides::both(config.gateway_text())?),
-        false => Ok(()),
-    }
-}
-
-/// The link's counters since they were last started anew.
-fn link_stats(lab: &Lab, is_new: bool) -> Result<LinkStats, LabError> {
-    let stats = ControlClient::connect(&lab.link_socket()).and_then(|mut link| link.stats(is_new));
-    stats.map_err(|error| LabError::Invalid {
-        what: "the link emulator".to_owned(),
-        why: error.to_string(),
-    })
 }
 
 /// A sample in a few words, for who watches.
@@ -428,48 +340,4 @@ fn told(cell: &Cell, sample: &Sample) -> String {
         text += &format!("; {trouble}");
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_whole_plan_is_begun_anew() {
-        let out = std::env::temp_dir().join(format!("farhaul-begin-{}", std::process::id()));
-        let options = |only: Option<&str>, resume| StudyOptions {
-            name: "x".to_owned(),
-            program: PathBuf::new(),
-            only: only.map(str::to_owned),
-            resume,
-            jobs: 1,
-            out: out.clone(),
-            stop: Arc::default(),
-        };
-        let begun =
-            |options: StudyOptions, plan: &str| begin(Measurement::new("p", plan, 1), &options);
-        assert!(begun(options(Some("A"), true), "text").is_ok_and(|begun| begun.rows.is_empty()));
-        let mut kept = Measurement::new("p", "text", 1);
-        kept.rows
-            .push(Row::of("s", "A", "throughput", "KiB/s", 1.0));
-        kept.write(&out).unwrap();
-        let rows = [
-            (None, false),
-            (Some("B"), false),
-            (Some("B"), true),
-            (None, true),
-        ]
-        .map(|(only, resume)| {
-            begun(options(only, resume), "text")
-                .map(|begun| begun.rows.len())
-                .ok()
-        });
-        let other = begun(options(Some("B"), false), "another text").unwrap_err();
-        std::fs::remove_dir_all(&out).unwrap();
-        assert_eq!(rows, [Some(0), Some(1), Some(1), Some(1)]);
-        assert!(
-            other.to_string().contains("another version of the plan"),
-            "{other}"
-        );
-    }
 }

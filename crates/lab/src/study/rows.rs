@@ -23,6 +23,11 @@ const NO_SLOWER: f64 = 0.98;
 pub(crate) const COMMIT: &str = "commit";
 /// How much is wrong with a row and would be again.
 const FAULTS: &str = "faults";
+/// What client and server agreed to speak.
+pub(crate) const DIALECT: &str = "smb_dialect";
+/// `net.ipv4.tcp_rmem` of the client and of the server.
+pub(crate) const BUFFERS: &str = "tcp_rmem";
+pub(crate) const SERVER_BUFFERS: &str = "tcp_rmem_server";
 
 /// One sample of a cell.
 #[derive(Debug)]
@@ -95,6 +100,9 @@ pub(super) fn row(
         row.error = Some(troubles.join("; "));
     }
     let row = described(row, cell, commit).detail(FAULTS, fault_count);
+    // Every row has them, also where nothing was seen.
+    let unknown = [DIALECT, BUFFERS, SERVER_BUFFERS].into_iter();
+    let row = unknown.fold(row, |row, key| row.detail(key, Value::Null));
     match samples.last() {
         Some(sample) => seen(row, cell, sample),
         None => row,
@@ -135,6 +143,10 @@ fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
         .detail("ended", ended)
         .detail("congestion_control", sockets.server.clone())
         .detail("congestion_control_client", sockets.client.clone())
+        .detail(DIALECT, transfer.dialect)
+        .detail(BUFFERS, buffers(sockets.client_buffers))
+        .detail(SERVER_BUFFERS, buffers(sockets.server_buffers))
+        .detail("early_bytes", verdict.early_bytes)
         .detail("bytes", verdict.bytes)
         .detail("files_done", run.files_done)
         .detail("attempts", sample.attempts)
@@ -158,6 +170,10 @@ fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
         Value::Null => row,
         said => row.detail("gateway", said.clone()),
     }
+}
+
+fn buffers(bytes: Option<[u64; 3]>) -> Value {
+    bytes.map_or(Value::Null, |three| three.to_vec().into())
 }
 
 /// Bytes that crossed the link on the way of the files.
@@ -295,18 +311,20 @@ pub(super) fn sort(document: &mut Measurement, plan: &Plan) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::capture::{Shown, Transfer};
+    use crate::capture::{AtServer, Shown, Transfer};
     use serde_json::json;
 
-    fn sample(faults: &[&str], doubts: &[&str]) -> Sample {
+    /// One that took 7 of 9.
+    pub(crate) fn sample(faults: &[&str], doubts: &[&str]) -> Sample {
         let words = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
         Sample {
             verdict: Verdict {
                 value: Some(7.0),
                 limit: Some(9.0),
                 bytes: 1 << 20,
+                early_bytes: 0,
                 doubts: words(doubts),
                 faults: words(faults),
             },
@@ -318,8 +336,15 @@ mod tests {
                     foreign_bytes: 0,
                     to_client: Vec::new(),
                     to_server: Vec::new(),
+                    first_read_ns: None,
+                    first_write_ns: None,
                 },
                 crossed: Crossed::default(),
+                at_server: AtServer {
+                    first_read_ns: None,
+                    first_write_ns: None,
+                    seen_until_ns: u64::MAX,
+                },
                 missed: 0,
                 lateness_ms: 0.0,
                 is_equal: true,
@@ -467,6 +492,27 @@ mod tests {
             put(&mut document, row);
             assert_eq!(is_done(&document, cell), is_kept, "{faults:?} {doubts:?}");
         }
+    }
+
+    #[test]
+    fn every_row_says_what_was_spoken_and_which_buffers_there_were() {
+        let plan = plan();
+        let mut sample = sample(&[], &[]);
+        sample.run.shown.transfer.dialect = Some("2.1");
+        sample.sockets.client_buffers = Some([4096, 17_520, 17_520]);
+        sample.sockets.server_buffers = Some([4096, 131_072, 6_291_456]);
+        let failures = ["it broke".to_owned()];
+        let whole = row(&plan.cells[1], None, &[sample], &[]);
+        let failed = row(&plan.cells[1], None, &[], &failures);
+        let said =
+            |row: &Row| [DIALECT, BUFFERS, SERVER_BUFFERS].map(|key| row.detail[key].clone());
+        let expected = [
+            json!("2.1"),
+            json!([4096, 17_520, 17_520]),
+            json!([4096, 131_072, 6_291_456]),
+        ];
+        assert_eq!(said(&whole), expected);
+        assert_eq!(said(&failed), [Value::Null, Value::Null, Value::Null]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! By which congestion control client and server send: as the kernel says of their sockets, not as the plan does.
+//! How client and server send and receive: by which congestion control, and into which buffers. As the kernel says, not as the plan does.
 
 use crate::demo::fetch::parse_ss;
 use crate::demo::servers::SMB_PORT;
 use crate::deployment::Lab;
 use crate::netns::Namespace;
+use crate::probe::host::HostFacts;
 
 /// As far as it has been seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,9 +13,25 @@ pub(super) struct Sockets {
     pub(super) server: Option<String>,
     /// Of the one that the client opened.
     pub(super) client: Option<String>,
+    /// `net.ipv4.tcp_rmem` of both, least, first and greatest: without gateways it bounds the window of who receives.
+    pub(super) server_buffers: Option<[u64; 3]>,
+    pub(super) client_buffers: Option<[u64; 3]>,
 }
 
 impl Sockets {
+    /// Of hosts that have not sent anything yet.
+    pub(super) fn of(lab: &Lab) -> Self {
+        let buffers = |host: Option<Namespace>| {
+            let facts = host?.within(HostFacts::here).ok()?;
+            facts.receive_buffer_bytes
+        };
+        Self {
+            server_buffers: buffers(lab.server().ok()),
+            client_buffers: buffers(lab.client().ok()),
+            ..Self::default()
+        }
+    }
+
     /// Looks at what is not known yet, while the client runs.
     pub(super) fn look(&mut self, lab: &Lab) {
         let control = |host: Option<Namespace>, which: &str| {
@@ -50,6 +67,7 @@ mod tests {
         let sockets = Sockets {
             server: Some("bbr".to_owned()),
             client: Some("cubic".to_owned()),
+            ..Sockets::default()
         };
         assert_eq!(
             sockets.wrong("cubic"),
