@@ -92,6 +92,9 @@ fn a_plan_is_run_whole_goes_on_where_it_was_and_has_a_report() {
         assert_eq!(row["detail"]["equal"], true, "{row}");
         assert_eq!(row["detail"]["bytes"], 4 << 20, "{row}");
         assert_eq!(row["ok"], Value::Null, "{row}");
+        assert_eq!(row["detail"]["smb_dialect"], "2.1", "{row}");
+        assert_eq!(row["detail"]["tcp_rmem"][2], 6_291_456, "{row}");
+        assert_eq!(row["detail"]["tcp_rmem_server"][1], 131_072, "{row}");
     }
     assert!(
         ours["detail"]["gateway"]["reads_answered"].as_u64() > Some(10),
@@ -112,6 +115,7 @@ fn a_plan_is_run_whole_goes_on_where_it_was_and_has_a_report() {
     let old = row(&more, "smb1 write", "T", "throughput");
     assert_eq!(old["detail"]["equal"], true, "{old}");
     assert_eq!(old["detail"]["bytes"], 2 << 20, "{old}");
+    assert_eq!(old["detail"]["smb_dialect"], "NT LM 0.12", "{old}");
     assert_ne!(old["detail"]["commit"], "0123456789ab", "of this run");
     assert_ne!(more["commit"], "0123456789ab", "of the last run");
 
@@ -154,6 +158,7 @@ fn small_files_are_all_there(document: &Value) {
         assert!(row["value"].as_f64() > row["limit"].as_f64(), "{row}");
         assert_eq!(row["detail"]["equal"], true, "{row}");
         assert_eq!(row["detail"]["files_done"], 20, "{row}");
+        assert_eq!(row["detail"]["smb_dialect"], "3.1.1", "{row}");
     }
 }
 
@@ -168,6 +173,8 @@ fn the_report_has_them_all(folder: &Folder) {
         "config = [&quot;T&quot;]",
         "20M/25ms smbclient browse",
         "(2 rows: 0123456789ab)",
+        "dialect 2.1; window of at most",
+        "tcp_rmem 4096 131072 6291456",
     ] {
         assert!(page.contains(expected), "{expected}");
     }

@@ -24,14 +24,14 @@ use group::{Group, groups};
 use paper::Printed;
 
 const MORE_STYLE: &str = "\
-pre{overflow-x:auto;background:#f4f4f4;padding:.5rem;font-size:.8rem}
+pre{overflow:auto;max-height:20rem;background:#f4f4f4;padding:.5rem;font-size:.8rem}
 td.words{white-space:normal;min-width:12rem;text-align:left}th{vertical-align:bottom}
 body{max-width:80rem}.charts{margin-top:1rem}th.words{text-align:left}
 h3{font-size:1.05rem;margin:1.4rem 0 .4rem}th[colspan]{text-align:center}.first{border-left:1px solid #ccc}
 .charts{grid-template-columns:repeat(auto-fill,minmax(min(100%,28rem),1fr))}
 .key span{display:inline-block}
 @media screen and (max-width:40rem){td:first-child{white-space:normal;min-width:7rem}}
-@media print{body{max-width:none}details{display:none}h2{break-before:auto}td.words{min-width:8rem}}
+@media print{body{max-width:none}pre{overflow:visible;max-height:none;white-space:pre-wrap}h2{break-before:auto}td.words{min-width:8rem}}
 ";
 
 /// The page.
@@ -67,7 +67,7 @@ fn head(document: &Measurement) -> String {
         .count();
     let asked = document.rows.iter().filter(|row| row.ok.is_some()).count();
     format!(
-        "<h2>{}</h2>\n<p>{} · {} · seed {} · {}</p>\n<p>{rows} rows; {asked} have something to reach, {failed} of them do not.</p>\n<details><summary>The plan</summary><pre>{}</pre></details>\n",
+        "<h2>{}</h2>\n<p>{} · {} · seed {} · {}</p>\n<p>{rows} rows; {asked} have something to reach, {failed} of them do not.</p>\n<h3>The plan</h3>\n<pre>{}</pre>\n",
         escaped(&document.name),
         escaped(&document.date),
         escaped(&commits(document)),
@@ -191,6 +191,9 @@ mod tests {
                     .detail("work", "read")
                     .detail("receive_buffer_bytes", json!(null))
                     .detail("ended", "flat")
+                    .detail("smb_dialect", "NT LM 0.12")
+                    .detail("tcp_rmem", json!([4096, 17_520, 17_520]))
+                    .detail("tcp_rmem_server", json!([4096, 131_072, 6_291_456]))
                     .detail("bytes", 5_242_880);
                 document.rows.push(row);
             }
@@ -216,6 +219,19 @@ mod tests {
         assert!(!page.contains("dashed: the study") && !page.contains("in the study"));
     }
 
+    /// Who has it on paper cannot open anything.
+    #[test]
+    fn the_plan_stands_on_the_page_and_on_paper() {
+        let page = page(&[document()]);
+        assert!(page.contains("<pre>name = &quot;&lt;x&gt;&quot;</pre>"));
+        assert!(!page.contains("<details"), "it is printed as it is, closed");
+        let paper = page.lines().filter(|line| line.starts_with("@media print"));
+        let paper: Vec<_> = paper.collect();
+        assert_eq!(paper.len(), 2);
+        assert!(paper.iter().all(|rules| !rules.contains("display:none")));
+        assert!(paper[1].contains("pre{overflow:visible;max-height:none"));
+    }
+
     #[test]
     fn a_page_stands_alone_and_has_ours_beside_the_studys_and_the_limit() {
         let page = page(&[document(), Measurement::new("empty", "", 1)]);
@@ -236,6 +252,7 @@ mod tests {
             "it &lt;broke&gt;",
             "commit new (3 rows: old)",
             "Folders, listings and documents",
+            "dialect NT LM 0.12; tcp_rmem 4096 17520 17520",
         ] {
             assert!(page.contains(expected), "{expected} is not in {page}");
         }

@@ -9,6 +9,7 @@ use super::group::{Against, Group, Point, Turn, turn};
 use super::paper::{self, Printed};
 use crate::measurement::{Op, Row};
 use crate::probe::campaign::chart::escaped;
+use crate::study::{BUFFERS, DIALECT, SERVER_BUFFERS};
 
 /// What a configuration is, for the head of a table.
 pub(super) fn config_words(config: &str) -> &'static str {
@@ -262,13 +263,28 @@ fn remarks(row: &Row) -> String {
     if !reasons.is_empty() {
         words.push(format!("protocol not accelerated: {}", reasons.join(", ")));
     }
+    let dialect = detail(DIALECT).and_then(Value::as_str);
+    words.extend(dialect.map(|dialect| format!("dialect {dialect}")));
     if let Some(window) = detail("window_bytes_max").and_then(Value::as_u64) {
         words.push(format!("window of at most {window} bytes"));
     }
+    // Of who receives: it bounds the window.
+    let buffers = match detail("work").and_then(Value::as_str) {
+        Some("write") => detail(SERVER_BUFFERS),
+        _ => detail(BUFFERS),
+    };
+    words.extend(three(buffers).map(|bytes| format!("tcp_rmem {bytes}")));
     if let Some(each) = detail("requests_per_file").and_then(Value::as_f64) {
         words.push(format!("{each:.1} requests a file"));
     }
     words.join("; ")
+}
+
+/// Least, first and greatest buffer, as the kernel writes them.
+fn three(bytes: Option<&Value>) -> Option<String> {
+    let each = bytes?.as_array()?.iter();
+    let each: Vec<String> = each.map(Value::to_string).collect();
+    Some(each.join(" "))
 }
 
 /// A mark behind a value that is not what a whole, clean copy gave.
