@@ -11,6 +11,7 @@ step cargo clippy --workspace --all-targets -- -D warnings
 step cargo fmt --manifest-path fuzz/Cargo.toml --check
 step cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target --locked --all-targets -- -D warnings
 step cargo test --quiet -p farhaul --test layering --test style
+step python3 -B -m doctest scripts/smb-verdicts.py
 # Who reads these pages works inside: they show what is private, and may link to it.
 step env RUSTDOCFLAGS='-D warnings -A rustdoc::private-intra-doc-links' cargo doc --workspace --no-deps --document-private-items --quiet
 echo "all checks passed"

@@ -29,6 +29,8 @@ LINK = "rate 50mbit delay 12ms queue 100ms"
 LIMIT_S = 300
 # Of what differs, each way.
 REPEATS = 4
+# A test that ended so has said nothing: that both did is no agreement.
+NO_VERDICTS = {"timeout", "no verdict"}
 DIALECTS = {"smb1": ("NT1", "NT1"), "smb2": ("SMB2_02", "SMB2_10"), "smb3": ("SMB3_00", "SMB3_11")}
 SERVER = "10.2.0.2"
 SHARE = "files"
@@ -214,16 +216,41 @@ def compare(ways, dialect, test, limit_s=LIMIT_S):
     if seen[0][0][0] != seen[0][1][0]:
         seen += [both(ways, dialect, test, limit_s) for _ in range(REPEATS)]
     direct, pair = ([verdict for verdict, _ in results] for results in zip(*seen))
-    # What happens directly, too, if only at times, is no difference.
-    is_same = set(pair) <= set(direct)
     row = blank(f"{dialect}/{test}", "pair", "verdict as directly", "bool")
-    row.update(value=float(is_same), target=1.0, op=">=", ok=is_same, n=len(pair))
     row["detail"] = {"direct": direct, "pair": pair}
-    if set(pair) == set(direct) == {"timeout"}:
-        row.update(value=None, ok=None, error=f"not compared: {limit_s} s are not enough")
-    if len(pair) > 1:
+    row.update(judged(direct, pair, limit_s))
+    # What was not compared is to be understood as well.
+    if row["ok"] is not True or len(pair) > 1:
         row["detail"].update(direct_said=tail(seen[-1][0][1]), pair_said=tail(seen[-1][1][1]))
     return row
+
+
+def judged(direct, pair, limit_s):
+    """Whether a pair's verdicts are those of the direct way.
+
+    >>> judged(["success"], ["success"], 9)["ok"], judged(["success"] * 2, ["failure"] * 2, 9)["ok"]
+    (True, False)
+    >>> judged(["no verdict", "success"], ["success"] * 2, 9)["ok"]
+    True
+    >>> judged(["success"] * 2, ["no verdict"] * 2, 9)["ok"], judged(["failure"] * 2, ["timeout"] * 2, 9)["ok"]
+    (False, False)
+
+    What nobody has judged is not the same:
+
+    >>> row = judged(["no verdict"], ["no verdict"], 9)
+    >>> row["ok"], row["value"], row["error"]
+    (None, None, 'not compared: no verdict')
+    >>> judged(["timeout"], ["timeout"], 9)["error"]
+    'not compared: 9 s are not enough'
+    >>> judged(["success", "no verdict"], ["no verdict"] * 2, 9)["ok"] is None
+    True
+    """
+    # What happens directly, too, if only at times, is no difference.
+    is_same = set(pair) <= set(direct)
+    if is_same and not set(pair) - NO_VERDICTS:
+        why = f"{limit_s} s are not enough" if set(pair) == {"timeout"} else "no verdict"
+        return {"n": len(pair), "error": f"not compared: {why}"} | dict.fromkeys(("value", "ok"))
+    return {"value": float(is_same), "target": 1.0, "op": ">=", "ok": is_same, "n": len(pair)}
 
 
 def tail(said):
@@ -258,7 +285,8 @@ def work(number, tests, rows, count):
             rows.append(row)
             detail = row["detail"]
             if len(detail["pair"]) > 1:
-                print(f"{'same' if row['ok'] else 'DIFFERS'}  {row['scenario']}: {detail}", flush=True)
+                word = {True: "same", False: "DIFFERS", None: "NOT COMPARED"}[row["ok"]]
+                print(f"{word}  {row['scenario']}: {detail}", flush=True)
             minutes = (time.monotonic() - began) / 60
             print(f"{len(rows)} of {count} in {minutes:.0f} min: {test} {detail['pair'][0]}", file=sys.stderr, flush=True)
 
@@ -303,9 +331,21 @@ def main():
     for row in rows:
         if row["error"]:
             print(f"{row['scenario']}: {row['error']}")
-    failed = [row["scenario"] for row in rows if row["ok"] is False]
-    print(f"{len(rows) - len(failed)} of {len(rows)} rows hold; not: {', '.join(failed) or 'none'}")
-    sys.exit(1 if failed else 0)
+    print(summary(rows))
+    sys.exit(1 if any(row["ok"] is False for row in rows) else 0)
+
+
+def summary(rows):
+    """How many rows hold, which do not, and which were not compared.
+
+    >>> print(summary([{"scenario": name, "ok": ok} for name, ok in (("a", True), ("b", None), ("c", False))]))
+    1 of 3 rows hold; not: c; nothing to hold, or not compared: b
+    """
+    def named(ok):
+        return ", ".join(row["scenario"] for row in rows if row["ok"] is ok) or "none"
+
+    held = sum(row["ok"] is True for row in rows)
+    return f"{held} of {len(rows)} rows hold; not: {named(False)}; nothing to hold, or not compared: {named(None)}"
 
 
 def write(date, rows):
