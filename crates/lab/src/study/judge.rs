@@ -10,7 +10,7 @@ const FOREIGN_BYTES_MIN: u64 = 2_000;
 /// A link whose departures were later is no link.
 const LATENESS_MS_MAX: f64 = 2.0;
 /// What gateways may say to each other before the first request, beyond what the client was given or has sent by then. It was .2 kB
-/// without delay and 6 kB over 500 ms, four full datagrams of them to find the largest; each may be lost and sent again.
+/// without delay and 4 to 8 kB over 500 ms, most of it full datagrams to find the largest; each may be lost and sent again.
 const EARLY_BYTES_MAX: u64 = 20_000;
 /// Rounding of times.
 const LIMIT_SHARE_MAX: f64 = 1.0005;
