@@ -34,6 +34,8 @@ mod smb1;
 mod smb_files;
 mod smb_folders;
 mod smb_leases;
+mod smb_neighbours;
+mod smb_no_gain;
 mod smb_shares;
 mod smb_writes;
 mod start_up;

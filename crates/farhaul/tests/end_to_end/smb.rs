@@ -2,15 +2,17 @@
 //! have seen.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use farhaul_lab::Side;
 use farhaul_lab::demo::servers::{Folders, SHARE, SMB_PORT, start_files};
 use farhaul_lab::lockstep::{self, Dialect, Remote};
 use farhaul_lab::topology::SERVER;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::apps::content;
 use crate::world::{HANG, World, until, v4};
@@ -28,6 +30,10 @@ const WRITABLE: &str = "read only = no\nforce user = root";
 pub const FILE_BYTES: usize = 3_200_000;
 /// What smbget asks for at once.
 pub const BLOCK_BYTES: usize = 64_000;
+/// Nobody waits longer for a file that a gateway keeps open; a server waits 35 s for an oplock that is not given back.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+/// What a client has asked for last is answered by then, on a busy machine, too.
+const ANSWERED: Duration = Duration::from_millis(1500);
 
 pub struct Site {
     pub world: World,
@@ -57,13 +63,19 @@ impl Site {
 
     /// A client that asks for a block, waits, and asks for the next.
     pub fn smbget(&self, name: &str) -> Command {
+        let into = self.folders.fetched.join(name);
         // It does not write over a file.
-        let _ = fs::remove_file(self.folders.fetched.join(name));
+        let _ = fs::remove_file(&into);
+        self.smbget_into(name, &into)
+    }
+
+    /// It, into a file of another name.
+    pub fn smbget_into(&self, name: &str, into: &Path) -> Command {
         let mut command = self.world.lab.client().unwrap().command("smbget");
         command.env("SMB_CONF_PATH", &self.folders.smb_client_config);
         command.args(["--guest", "--nonprompt", "--quiet"]);
         command.args(["--blocksize", &BLOCK_BYTES.to_string(), "--outputfile"]);
-        command.arg(self.folders.fetched.join(name));
+        command.arg(into);
         command.arg(format!("smb://{SERVER}/{SHARE}/{name}"));
         command
     }
@@ -94,10 +106,23 @@ impl Site {
 
     /// A client at the server's site writes.
     pub fn put(&self, name: &str, bytes: &[u8]) {
+        self.put_from("server", name, bytes);
+    }
+
+    /// A client of either site writes, and closes the file before this returns.
+    pub fn put_from(&self, role: &str, name: &str, bytes: &[u8]) {
         let source = self.folders.fetched.join("to-put");
         fs::write(&source, bytes).unwrap();
         let script = format!("put {{fetched}}/to-put {name}");
-        done(&mut self.smbclient("server", &["-N", "-c", &script]));
+        done(&mut self.smbclient(role, &["-N", "-c", &script]));
+    }
+
+    /// It, and does not wait for others who have the file open.
+    pub fn put_soon(&self, role: &str, name: &str, bytes: &[u8]) {
+        let start = Instant::now();
+        self.put_from(role, name, bytes);
+        let took = start.elapsed();
+        assert!(took < WAIT_MAX, "{took:?}");
     }
 
     pub fn counted(&self, side: Side, what: &str) -> u64 {
@@ -212,33 +237,98 @@ fn a_session_that_signs_passes_as_it_is_and_says_why() {
     pass_as_it_is(&Site::up(LINK, "smbsigned", ""), "smb-signed");
 }
 
-/// Old bytes, then new ones, each in its place: a reader that was overtaken by a writer.
-pub fn is_overtaken(read: &[u8], old: &[u8], new: &[u8]) -> bool {
-    let same = read
-        .iter()
-        .zip(old)
-        .take_while(|(seen, old)| seen == old)
-        .count();
-    // Blocks already read stay old; what the reader asked for later is new.
-    read.get(same..) == new.get(same..read.len())
+/// What a reader can have seen beside a writer that writes over all of its file.
+pub struct Overtaken<'a> {
+    pub old: &'a [u8],
+    pub new: &'a [u8],
+    /// The reader had so many bytes when the writer was started: they are old.
+    pub began: usize,
+    /// The reader had, or may have asked for, so many when the writer had closed the file: what is behind them is new.
+    pub closed: usize,
 }
 
-/// A client at the server's site writes over the file `old` in the middle of its being read, and neither waits long.
-pub fn overtake(site: &Site, old: &[u8], new: &[u8]) {
+impl Overtaken<'_> {
+    /// Between those two, old bytes end at one place, and behind it are new ones, or holes: a writer has several writes under way.
+    pub fn assert_could_be_seen(&self, read: &[u8]) {
+        assert!(
+            read.get(..self.began) == self.old.get(..self.began),
+            "not what was there before the writer"
+        );
+        let pairs = read.iter().zip(self.old);
+        let same = pairs.take_while(|(seen, old)| seen == old).count();
+        let mut rest = read.iter().zip(self.new).skip(same);
+        assert!(
+            rest.all(|(seen, new)| seen == new || *seen == 0),
+            "neither old nor new bytes"
+        );
+        let behind = self.closed.min(read.len());
+        assert!(
+            read.get(behind..) == self.new.get(behind..read.len()),
+            "not what the writer had written when that was asked for"
+        );
+    }
+}
+
+/// Does something while a client is held up that has nothing under way.
+pub fn holding<T>(client: &mut Child, work: impl FnOnce(&mut Child) -> T) -> T {
+    let process = Pid::from_child(client);
+    kill_process(process, Signal::STOP).unwrap();
+    sleep(ANSWERED);
+    let done = work(client);
+    kill_process(process, Signal::CONT).unwrap();
+    done
+}
+
+/// A client of either site writes over the file `old` while another reads it and goes on.
+fn overtake_running(site: &Site, role: &str, old: &[u8], new: &[u8]) {
     let mut reading = site.half_read("a.bin", 3 * BLOCK_BYTES);
-    let start = Instant::now();
-    site.put("a.bin", new);
-    // The server waits 35 s for an oplock that is not given back.
-    assert!(
-        start.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        start.elapsed()
-    );
+    let began = site.fetched("a.bin").len();
+    site.put_soon(role, "a.bin", new);
+    let closed = site.fetched("a.bin").len() + BLOCK_BYTES;
+    // The writer cuts the file to nothing first: the reader may come to its end there.
     reading.wait().unwrap();
+    let seen = Overtaken {
+        old,
+        new,
+        began,
+        closed,
+    };
+    seen.assert_could_be_seen(&site.fetched("a.bin"));
+}
+
+/// And while the reader is held up: whatever lies ready for it by then is old, and it is shown none of that.
+fn overtake_held(site: &Site, role: &str, old: &[u8], new: &[u8]) {
+    let mut reading = site.half_read("a.bin", 3 * BLOCK_BYTES);
+    let began = holding(&mut reading, |_| {
+        let began = site.fetched("a.bin").len();
+        site.put_soon(role, "a.bin", new);
+        began
+    });
+    assert!(reading.wait().unwrap().success());
     let read = site.fetched("a.bin");
-    assert!(is_overtaken(&read, old, new), "neither old nor new bytes");
+    let seen = Overtaken {
+        old,
+        new,
+        began,
+        // What it had asked for last.
+        closed: began + BLOCK_BYTES,
+    };
+    seen.assert_could_be_seen(&read);
+    assert_eq!(read.len(), new.len(), "not whole");
+    assert!(seen.closed < read.len(), "nothing is tested");
+}
+
+/// A client of either site writes over the file in the middle of its being read, and neither waits long.
+pub fn overtake_from(site: &Site, role: &str, old: &[u8], new: &[u8]) {
+    overtake_running(site, role, old, new);
+    overtake_held(site, role, new, old);
+    assert!(site.get("a.bin") == old, "not what was written last");
+}
+
+/// A client at the server's site does, and the reader's file is given back for that.
+pub fn overtake(site: &Site, old: &[u8], new: &[u8]) {
+    overtake_from(site, "server", old, new);
     assert!(site.counted(Side::B, "breaks") > 0);
-    assert!(site.get("a.bin") == new, "not the new file");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn a_full_disk_reaches_old_clients() {
 #[test]
 fn others_see_what_old_clients_were_answered() {
     let site = old_site(SLOWER, "smboneputread", "");
-    read_in_mid_write(&site, &content(31, FILE_BYTES));
+    read_in_mid_write(&site, "server", &content(31, FILE_BYTES));
 }
 
 /// A connection of Samba 4.17 ends at a CLOSE of a file that is being read; what the gateway reads is not the client's.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use farhaul_lab::Side;
 
 use crate::apps::content;
-use crate::smb::{BLOCK_BYTES, FILE_BYTES, LINK, SLOW, Site, done};
-use crate::smb_writes::{BLOCKS, SLOWER, assert_part};
+use crate::smb::{BLOCK_BYTES, FILE_BYTES, LINK, SLOW, Site, done, holding};
+use crate::smb_writes::{BLOCKS, SLOWER, assert_part, written_bytes};
 use crate::smb1::old_site;
 use crate::world::until;
 
@@ -43,13 +43,35 @@ fn around(path: &Path) -> Vec<u8> {
 fn fetch_beyond_four_gigabytes(site: &Site, bytes: &[u8]) {
     let (offered, fetched) = (&site.folders.offered, &site.folders.fetched);
     sparse(&offered.join("down.bin"), bytes);
-    half(&fetched.join("down.bin"));
+    let into = fetched.join("down.bin");
+    // It asks for much at once,
+    half(&into);
     let script = "reget down.bin {fetched}/down.bin";
     done(&mut site.smbclient("client", &["-N", "-c", script]));
-    assert!(
-        around(&fetched.join("down.bin")) == bytes,
-        "not what is there"
-    );
+    assert!(around(&into) == bytes, "not what is there");
+    // and this one waits for every block: more is read ahead for it than there is below 4 GiB.
+    half(&into);
+    let (_, ahead_bytes) = read_ahead(site, || {
+        done(site.smbget_into("down.bin", &into).arg("--resume"));
+    });
+    assert!(around(&into) == bytes, "not what is there");
+    assert!(ahead_bytes > AROUND_BYTES, "{ahead_bytes}");
+}
+
+/// Reads that were answered here, and bytes that were read ahead for that, while a client did something: there were some.
+fn read_ahead(site: &Site, work: impl FnOnce()) -> (u64, u64) {
+    let counted = || {
+        (
+            site.counted(Side::A, "reads_answered"),
+            site.counted(Side::B, "ahead_bytes"),
+        )
+    };
+    let before = counted();
+    work();
+    let after = counted();
+    let (answered, ahead_bytes) = (after.0 - before.0, after.1 - before.1);
+    assert!(answered > 0 && ahead_bytes > 0, "it was not accelerated");
+    (answered, ahead_bytes)
 }
 
 #[test]
@@ -68,10 +90,16 @@ fn name(site: &Site, bytes: &[u8]) {
     );
     done(&mut site.smbclient("client", &["-N", "-c", &script]));
     assert!(site.fetched("back.bin") == bytes, "not what was put");
-    assert!(
-        site.offered(&format!("{folder}/{file}")) == bytes,
-        "not there"
-    );
+    let name = format!("{folder}/{file}");
+    assert!(site.offered(&name) == bytes, "not there");
+    // By a client that waits for every block.
+    let into = site.folders.fetched.join("ahead.bin");
+    let (answered, _) = read_ahead(site, || {
+        done(&mut site.smbget_into(&name, &into));
+    });
+    assert!(answered as usize > bytes.len() / BLOCK_BYTES / 2);
+    assert!(site.fetched("ahead.bin") == bytes, "not the file");
+    fs::remove_file(&into).unwrap();
 
     site.offer("a.bin", bytes);
     let mut reading = site.half_read("a.bin", 3 * BLOCK_BYTES);
@@ -95,10 +123,18 @@ fn files_of_any_name_are_read_ahead_until_they_are_renamed() {
     name(&old_site(SLOW, "smbonename", ""), &bytes);
 }
 
-/// A client dies in the middle of a file's being written: what it was told is there, and nobody has the file open any more.
+/// A client dies in the middle of a file's being written: what it was told before it came to a halt is there, and nobody has the
+/// file open any more. (What it was told in its last moment may be lost with it.)
 fn die_in_mid_write(site: &Site, bytes: &[u8]) {
     let mut putting = site.begun("new.bin", bytes);
-    putting.kill().unwrap();
+    let answered = || site.counted(Side::A, "behind_bytes") as usize;
+    let written = |name: &str| written_bytes(&site.offered(name), bytes);
+    let told = holding(&mut putting, |putting| {
+        until("what was answered", || written("new.bin") >= answered());
+        let told = answered();
+        putting.kill().unwrap();
+        told
+    });
     putting.wait().unwrap();
     // A name can be taken away only when the file is closed.
     until("the file to be closed", || {
@@ -107,7 +143,8 @@ fn die_in_mid_write(site: &Site, bytes: &[u8]) {
         output.unwrap().status.success()
     });
     assert_part(site, "free.bin", bytes);
-    assert!(site.offered("free.bin").len() > bytes.len() / 8);
+    let written = written("free.bin");
+    assert!(written >= told, "{written} of {told} bytes");
     assert_eq!(site.counted(Side::B, "writes_failed"), 0);
     assert!(
         site.get("free.bin") == site.offered("free.bin"),

@@ -3,17 +3,16 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use farhaul_lab::Side;
 use farhaul_lab::demo::servers::SHARE;
 
 use crate::apps::content;
-use crate::smb::{BLOCK_BYTES, FILE_BYTES, LINK, SLOW, Site, done, is_overtaken};
+use crate::smb::{FILE_BYTES, LINK, SLOW, Site, done, overtake_from};
 use crate::smb1::old_site_with;
 use crate::world::until;
 
-const NO_OPLOCKS: &str = "oplocks = no\nlevel2 oplocks = no";
+pub const NO_OPLOCKS: &str = "oplocks = no\nlevel2 oplocks = no";
 /// It keeps what it is given to print.
 const PRINTER: &str = "printer";
 
@@ -22,14 +21,7 @@ fn read_beside_a_writer(site: &Site, seed: u64) {
     let (old, new) = (content(seed, FILE_BYTES), content(seed + 1, FILE_BYTES));
     site.offer("a.bin", &old);
     assert!(site.get("a.bin") == old, "not the file");
-    let mut reading = site.half_read("a.bin", 3 * BLOCK_BYTES);
-    let start = Instant::now();
-    site.put("a.bin", &new);
-    let waited = start.elapsed();
-    assert!(waited < Duration::from_secs(20), "{waited:?}");
-    reading.wait().unwrap();
-    let read = site.fetched("a.bin");
-    assert!(is_overtaken(&read, &old, &new), "neither old nor new bytes");
+    overtake_from(site, "server", &old, &new);
     done(&mut site.putting("new.bin", &old));
     assert!(site.offered("new.bin") == old, "not what was put");
     for what in ["reads_answered", "writes_answered"] {
