@@ -49,13 +49,13 @@ fn fetch_beyond_four_gigabytes(site: &Site, bytes: &[u8]) {
     let script = "reget down.bin {fetched}/down.bin";
     done(&mut site.smbclient("client", &["-N", "-c", script]));
     assert!(around(&into) == bytes, "not what is there");
-    // and this one waits for every block: more is read ahead for it than there is below 4 GiB.
+    // and this one waits for every block: nearly all is read ahead for it, so also what is beyond.
     half(&into);
     let (_, ahead_bytes) = read_ahead(site, || {
         done(site.smbget_into("down.bin", &into).arg("--resume"));
     });
     assert!(around(&into) == bytes, "not what is there");
-    assert!(ahead_bytes > AROUND_BYTES, "{ahead_bytes}");
+    assert!(ahead_bytes > AROUND_BYTES * 3 / 2, "{ahead_bytes}");
 }
 
 /// Reads that were answered here, and bytes that were read ahead for that, while a client did something: there were some.

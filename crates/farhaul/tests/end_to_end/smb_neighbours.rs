@@ -58,8 +58,9 @@ fn what_a_neighbour_writes_is_seen_without_oplocks() {
 #[test]
 fn what_a_neighbour_writes_is_seen_by_who_holds_a_lease() {
     let site = Site::up(SLOW, "smbbesidelease", "");
-    for seed in [201, 203, 205] {
-        let [old, new] = [seed, seed + 1].map(|seed| content(seed, FILE_BYTES));
+    for seed in [201, 203] {
+        // Too large for the reader to be done before the writer begins, on a busy machine, too.
+        let [old, new] = [seed, seed + 1].map(|seed| content(seed, 4 * FILE_BYTES));
         overtake_once(&site, "client", &old, &new);
         assert!(got(&site, "a.bin") == new, "not the new file");
     }
