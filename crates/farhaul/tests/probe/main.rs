@@ -8,8 +8,8 @@ mod cut_streams;
 mod half_done;
 mod odd_ends;
 mod schema;
-mod watch;
 mod serve_ends;
+mod watch;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
