@@ -24,7 +24,7 @@ pub mod live;
 pub mod lockstep;
 pub mod measurement;
 pub mod netns;
-mod overflows;
+pub mod overflows;
 pub mod plan;
 pub mod probe;
 pub mod process;

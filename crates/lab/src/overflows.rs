@@ -6,11 +6,16 @@ use crate::netns::Namespace;
 
 /// Datagrams that a namespace's sockets had no room for so far.
 pub(crate) fn receiver_overflows(namespace: &Namespace) -> Result<u64, LabError> {
-    let text = namespace
-        .within(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))?
-        .during(|| "reading /proc/thread-self/net/snmp".to_owned())?;
+    namespace.within(own_receiver_overflows)?
+}
+
+/// Datagrams that the sockets of this thread's namespace had no room for so far
+/// (`RcvbufErrors`); an error where the kernel does not say.
+pub fn own_receiver_overflows() -> Result<u64, LabError> {
+    const PLACE: &str = "/proc/thread-self/net/snmp";
+    let text = std::fs::read_to_string(PLACE).during(|| format!("reading {PLACE}"))?;
     read_overflows(&text).ok_or_else(|| LabError::Invalid {
-        what: "/proc/net/snmp".to_owned(),
+        what: PLACE.to_owned(),
         why: "it has no RcvbufErrors".to_owned(),
     })
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use farhaul_lab::overflows::own_receiver_overflows;
 use farhaul_lab::probe::{Client, Server, ServerOptions};
 
 /// Our server; ended when dropped.
@@ -64,12 +65,7 @@ impl Drop for Ours {
 /// Datagrams that any socket had no room for so far: over loopback nothing else is
 /// lost, however long a reader is held up.
 fn dropped() -> f64 {
-    let text = std::fs::read_to_string("/proc/net/snmp").unwrap();
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
-    let mut pairs = names.split(' ').zip(values.split(' '));
-    let (_, value) = pairs.find(|(name, _)| *name == "RcvbufErrors").unwrap();
-    value.parse().unwrap()
+    own_receiver_overflows().unwrap() as f64
 }
 
 /// Rates of all lines that have one, in kbit/s.

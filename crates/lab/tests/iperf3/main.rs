@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use farhaul_lab::overflows::own_receiver_overflows;
 use farhaul_lab::probe::iperf3::Iperf3Plan;
 use farhaul_lab::probe::tcp_test::Direction;
 use farhaul_lab::probe::{Server, ServerOptions};
@@ -50,8 +51,7 @@ impl Ours {
 
     /// A test of the real client: its JSON.
     fn client(&self, words: &str) -> Value {
-        let output = self.start_client(words).wait_with_output().unwrap();
-        serde_json::from_slice(&output.stdout).unwrap()
+        ended(self.start_client(words))
     }
 
     fn start_client(&self, words: &str) -> Child {
@@ -72,6 +72,12 @@ impl Drop for Ours {
     }
 }
 
+/// The JSON of a client that was started.
+fn ended(client: Child) -> Value {
+    let output = client.wait_with_output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 /// What can be on its way in a stream when its receiver stops counting: as much as
 /// the buffers of both ends may hold.
 fn on_the_way_bytes() -> f64 {
@@ -89,12 +95,7 @@ fn on_the_way_bytes() -> f64 {
 /// Datagrams that any socket had no room for so far: over loopback nothing else is
 /// lost, however long a reader is held up.
 fn dropped() -> f64 {
-    let text = std::fs::read_to_string("/proc/net/snmp").unwrap();
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
-    let mut pairs = names.split(' ').zip(values.split(' '));
-    let (_, value) = pairs.find(|(name, _)| *name == "RcvbufErrors").unwrap();
-    value.parse().unwrap()
+    own_receiver_overflows().unwrap() as f64
 }
 
 fn bytes(sum: &Value) -> f64 {

@@ -1,6 +1,5 @@
 //! Our server with the real client.
 
-use std::process::Child;
 use std::sync::Arc;
 
 use farhaul_lab::probe::iperf3::{Iperf3Plan, run};
@@ -8,7 +7,7 @@ use farhaul_lab::probe::tcp_test::{Direction, TcpPlan};
 use farhaul_lab::probe::{Client, ServerOptions};
 use serde_json::Value;
 
-use crate::{Ours, bytes, dropped, on_the_way_bytes, plan};
+use crate::{Ours, bytes, dropped, ended, on_the_way_bytes, plan};
 
 #[test]
 fn the_real_client_tests_tcp_with_our_server() {
@@ -135,12 +134,6 @@ fn several_clients_are_served_at_once_and_no_more_than_allowed() {
     for child in pair {
         assert_eq!(ended(child)["error"], Value::Null);
     }
-}
-
-/// The JSON of a client that was started.
-fn ended(client: Child) -> Value {
-    let output = client.wait_with_output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// All of them send to one port: whose a datagram is shows by where it comes from.
