@@ -191,17 +191,24 @@ fn say(reduction: &Reduction, out: &mut BytesMut) {
 
 /// Says some of what was asked for; how long the rest is to wait.
 async fn say_again(reduction: &Reduction, flow: &FlowHandle) -> Result<Duration, ResetCode> {
-    let next = next_again(reduction, flow.session().rate_bytes_s()).await;
-    let Some((mut out, wait)) = next else {
+    if !lock(&reduction.sending).has_again() {
+        return Ok(Duration::ZERO);
+    }
+    let session = flow.session();
+    let (rate_bytes_s, sharers) = (session.rate_bytes_s(), session.sharers());
+    let pace = Pace::at(rate_bytes_s, sharers, session.unsent_bytes());
+    if let Some(wait) = pace.hold(LITERAL_BYTES_MAX) {
+        return Ok(wait);
+    }
+    let Some((mut out, wait)) = next_again(reduction, pace).await else {
         return Ok(Duration::ZERO);
     };
     write(flow, &mut out).await?;
     Ok(wait)
 }
 
-/// What of it is said next at such a rate, and how long the rest is to wait then.
-async fn next_again(reduction: &Reduction, rate_bytes_s: u64) -> Option<(BytesMut, Duration)> {
-    let pace = Pace::at(rate_bytes_s);
+/// What of it is said next at such a pace, and how long the rest is to wait then.
+async fn next_again(reduction: &Reduction, pace: Pace) -> Option<(BytesMut, Duration)> {
     let part_bytes = pace.part_bytes(LITERAL_BYTES_MAX);
     let again = lock(&reduction.sending).poll_again(part_bytes)?;
     let mut out = BytesMut::new();
@@ -277,7 +284,8 @@ mod tests {
         .collect();
         let reduction = asked_for(&batch);
         let (mut said_bytes, mut took) = (0, Duration::ZERO);
-        while let Some((out, wait)) = next_again(&reduction, T1_BYTES_S).await {
+        let pace = Pace::at(T1_BYTES_S, 2.0, 0);
+        while let Some((out, wait)) = next_again(&reduction, pace).await {
             let keeps_s = out.len() as f64 / T1_BYTES_S as f64;
             assert!(keeps_s < 0.03, "{keeps_s} s");
             said_bytes += out.len();

@@ -37,6 +37,7 @@ use crate::lock::lock;
 use crate::quic::alias::Aliases;
 use crate::quic::controller::PathHandle;
 use crate::quic::fec::{Channel, Channels, CorrectionState, Figures};
+use crate::quic::flight::Flight;
 use crate::quic::{Nudge, Pauses};
 use crate::reduction::{Reduction, Store, serve};
 
@@ -257,6 +258,12 @@ impl Session {
     /// What the path is thought to carry, bytes per second; 0 while not known.
     pub fn rate_bytes_s(&self) -> u64 {
         self.rate_bytes_s.load(Ordering::Relaxed)
+    }
+
+    /// What the stack has taken and not sent, bytes, about: of frames that are acknowledged in part all counts.
+    pub fn unsent_bytes(&self) -> u64 {
+        let in_flight_bytes = Flight::of(&self.connection).map_or(0, |flight| flight.in_flight_bytes());
+        self.held.bytes().saturating_sub(in_flight_bytes)
     }
 
     /// Among how many flows that is shared.

@@ -84,6 +84,11 @@ impl Held {
         self.coming.load(Ordering::Acquire) == 0 && self.all_bytes.load(Ordering::Relaxed) == 0
     }
 
+    /// Of frames whose last byte is not acknowledged.
+    pub(super) fn bytes(&self) -> u64 {
+        self.all_bytes.load(Ordering::Relaxed)
+    }
+
     /// Frames handed over so far.
     pub(super) fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
