@@ -125,6 +125,32 @@ fn the_real_client_is_called_back() {
     }
 }
 
+/// The head of an iperf 2 client that wants to be called at this port, at once, for a second.
+fn wish_to_be_called(port: u16) -> Vec<u8> {
+    const VERSION_1_AND_AT_ONCE: u32 = 0x8000_0001;
+    let words = [VERSION_1_AND_AT_ONCE, 1, port.into(), 0, 0, -100_i32 as u32];
+    let mut head: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    // What it sends.
+    head.resize(128 << 10, 0);
+    head
+}
+
+/// A client on a busy machine may ask before it listens.
+#[test]
+fn who_listens_late_is_called_all_the_same() {
+    let server = Ours::start(ServerOptions::default());
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listens = free.local_addr().unwrap();
+    drop(free);
+    let mut asking = TcpStream::connect(server.iperf2).unwrap();
+    asking.write_all(&wish_to_be_called(listens.port())).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let listener = TcpListener::bind(listens).unwrap();
+    let (mut called, _) = listener.accept().unwrap();
+    let mut first = [0; 1000];
+    called.read_exact(&mut first).unwrap();
+}
+
 #[test]
 fn datagrams_are_counted_as_the_real_server_does() {
     let server = Ours::start(ServerOptions::default());

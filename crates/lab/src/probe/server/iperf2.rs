@@ -21,6 +21,9 @@ use crate::probe::tcp_test::DURATION_MAX_MS;
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
 /// A connection on which nothing moves.
 const IDLE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client that wants to be called may take until it listens, and how often that is tried.
+const CALL_PATIENCE: Duration = Duration::from_secs(5);
+const CALL_PAUSE: Duration = Duration::from_millis(50);
 const PIECE_BYTES: usize = 128 << 10;
 
 /// Serves a connection to its end. Whoever breaks off ends its own test only.
@@ -146,10 +149,22 @@ impl Test<'_> {
         }
     }
 
-    /// To the address the client comes from, which has proved to be its own.
+    /// To the address the client comes from, which has proved to be its own. A client on a busy machine asks before it listens.
     fn call(&self, wish: &Wish) -> io::Result<()> {
         let to = at_port(self.from, wish.port);
-        let stream = TcpStream::connect_timeout(&to, CONNECT_PATIENCE).and_then(reaches_another)?;
+        let begin = Instant::now();
+        let stream = loop {
+            match TcpStream::connect_timeout(&to, CONNECT_PATIENCE) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::ConnectionRefused
+                        && begin.elapsed() < CALL_PATIENCE
+                        && !self.shared.is_stopping() =>
+                {
+                    thread::sleep(CALL_PAUSE);
+                }
+                answer => break answer.and_then(reaches_another)?,
+            }
+        };
         self.prepare(&stream)?;
         self.source(&stream, wish)
     }
