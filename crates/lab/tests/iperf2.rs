@@ -143,7 +143,9 @@ fn who_listens_late_is_called_all_the_same() {
     let listens = free.local_addr().unwrap();
     drop(free);
     let mut asking = TcpStream::connect(server.iperf2).unwrap();
-    asking.write_all(&wish_to_be_called(listens.port())).unwrap();
+    asking
+        .write_all(&wish_to_be_called(listens.port()))
+        .unwrap();
     std::thread::sleep(Duration::from_millis(500));
     let listener = TcpListener::bind(listens).unwrap();
     let (mut called, _) = listener.accept().unwrap();

@@ -185,6 +185,16 @@ impl Half {
         }
     }
 
+    /// Whether the client may have been told of writes that are not at the server yet: when the client is gone, they are to get there
+    /// all the same.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        match &self.state {
+            State::NearSmb(smb) => smb.owes(),
+            _ => false,
+        }
+    }
+
     /// Stop optimising: every byte from here on passes as it is, or as good as that where the
     /// protocol does not allow to go back (`docs/design/optimisers.md`).
     pub fn handle_give_up(&mut self, reason: Reason) {

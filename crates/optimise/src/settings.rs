@@ -16,10 +16,15 @@ const AHEAD_BYTES_MAX: u64 = 16 << 20;
 const BEHIND_BYTES_MAX: u128 = 16 << 20;
 /// and so many more where what is lost has to be sent again.
 const REPAIR_BYTES_MAX: u64 = 16 << 20;
+/// So much of what was read ahead is kept, whatever is known of the link here: the far half may know of a loss earlier.
+pub(crate) const KEPT_BYTES_MAX: u64 = AHEAD_BYTES_MAX + REPAIR_BYTES_MAX;
 /// A packet of which one of so many is lost needs a repair, which may be lost as well. Round trips for each: it is missed, sent
 /// again, and what comes behind it waits at the other end.
 const TRIPS_OF_REPAIR: f64 = 2.0;
 const PACKET_BYTES: u64 = 1_400;
+/// Round trips until what is missing has been sent again, and what a client waits for.
+const TRIPS_OF_ONE_REPAIR: f64 = 1.125;
+const BLOCK_BYTES: u64 = 64 << 10;
 /// With less that the link carries in 3 s, two blocks of 60 KB take longer than a server waits for an oplock.
 const QUICK_BYTES_MIN: u128 = 24_000;
 /// Nothing is done ahead of others beyond what the link carries in this time: somebody may wait for the file to be let go.
@@ -36,6 +41,9 @@ pub struct Settings {
     pub rtt_ns_min: u64,
     /// What the link carries while a block is fetched: what it holds in one round trip, or more. Where reading ahead begins.
     pub bdp_bytes: u64,
+    /// Where it begins for who reads a file from the beginning: as much, and what the link carries while the first block is
+    /// waited for, if a part of that is likely to be lost.
+    pub start_bytes: u64,
     /// Where reading ahead ends, but for blocks that are on their way: the tunnel learns a higher rate only from who has more to send
     /// than the rate it knows, and what waits for a repair is ahead, too.
     pub full_bytes: u64,
@@ -66,6 +74,7 @@ impl Settings {
                 false => FAST_RTT_NS_MIN,
             },
             bdp_bytes,
+            start_bytes: bdp_bytes,
             full_bytes: bdp_bytes.saturating_mul(2),
             is_quick: queue_bytes(rate_bytes_s) >= QUICK_BYTES_MIN,
             ahead_bytes_max: AHEAD_BYTES_MAX,
@@ -85,6 +94,10 @@ impl Settings {
             true => packets.ln() / -loss.min(0.5).ln(),
             false => 0.0,
         };
+        let packets_of_block = (BLOCK_BYTES / PACKET_BYTES) as f64;
+        let is_missing = 1.0 - (1.0 - loss).powf(packets_of_block);
+        let waited_bytes = TRIPS_OF_ONE_REPAIR * is_missing * self.bdp_bytes as f64;
+        self.start_bytes = self.start_bytes.saturating_add(waited_bytes as u64);
         let repair_bytes = TRIPS_OF_REPAIR * repairs * self.bdp_bytes as f64;
         let repair_bytes = (repair_bytes as u64).min(REPAIR_BYTES_MAX);
         for bytes in [
@@ -139,7 +152,15 @@ mod tests {
         for (found, expected) in found.into_iter().zip(expected) {
             assert!((found - expected).abs() < 0.1, "{found} {expected}");
         }
-        assert!(link.with_loss(0.5).ahead_bytes_max <= 32 << 20);
+        assert!(link.with_loss(0.5).ahead_bytes_max <= KEPT_BYTES_MAX);
+        let start = |loss| link.with_loss(loss).start_bytes as f64 / link.bdp_bytes as f64;
+        for (found, expected) in [0.001, 0.01, 0.1]
+            .map(start)
+            .into_iter()
+            .zip([1.05, 1.4, 2.1])
+        {
+            assert!((found - expected).abs() < 0.05, "{found} {expected}");
+        }
         let slow = Settings::of_link(8_000, 500 * MS).with_loss(0.1);
         assert!(slow.queue_bytes_max < 8_000 * 4, "{slow:?}");
     }

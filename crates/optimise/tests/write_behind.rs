@@ -230,6 +230,23 @@ fn what_crossed_the_end_of_early_answers_is_at_the_server_before_others() {
     }
 }
 
+/// A client that is gone: what it was told is owed until the server has it.
+#[test]
+fn what_was_answered_is_owed_until_it_is_at_the_server() {
+    let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), vec![1; 100]);
+    hand.open(BATCH);
+    hand.carry(FAR);
+    hand.carry(NEAR);
+    let owes = |hand: &Hand| hand.halves[NEAR].owes();
+    assert!(!owes(&hand));
+    assert!(hand.write(first_file(), 0, &[2; 10]), "nothing is tested");
+    assert!(owes(&hand));
+    hand.carry(FAR);
+    assert!(owes(&hand), "nobody has said here that it is done");
+    hand.carry_all();
+    assert!(!owes(&hand));
+}
+
 fn random_steps(noise: &mut Noise) -> (Vec<Step>, Vec<u8>) {
     let mut steps = Vec::new();
     let mut image: Vec<u8> = Vec::new();
@@ -295,6 +312,8 @@ fn random_histories() {
         world.run();
         assert_eq!((world.cut, world.client.errors.len()), (None, 0));
         assert!(content(&world) == image, "seed {seed}: other bytes");
+        let owes = world.halves.as_ref().unwrap()[0].owes();
+        assert!(!owes || world.gave_up.is_some(), "seed {seed}: for ever");
         behind += writes_answered(&world);
         gave_up += u32::from(world.gave_up.is_some());
     }

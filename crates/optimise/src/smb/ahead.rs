@@ -9,6 +9,8 @@ pub struct Run {
     pub id: u32,
     /// First byte.
     pub from: u64,
+    /// Nothing lies before it that the client has not read.
+    pub is_from_beginning: bool,
     /// Where the next read of ours begins.
     pub next: u64,
     /// The server said where the file ends.
@@ -34,6 +36,7 @@ impl Run {
         Self {
             id,
             from,
+            is_from_beginning: false,
             next: from,
             is_whole: false,
             wanted: from,
@@ -42,6 +45,15 @@ impl Run {
             fetched_bytes: 0,
             given_bytes: 0,
             announced: None,
+        }
+    }
+
+    /// The same, of a file that is read from its beginning on.
+    #[must_use]
+    pub fn of_whole(self) -> Self {
+        Self {
+            is_from_beginning: true,
+            ..self
         }
     }
 

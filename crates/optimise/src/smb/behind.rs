@@ -187,36 +187,40 @@ impl NearSmb {
         let bytes = u64::from(write.part.length);
         self.behind.unsettled_bytes += bytes;
         self.behind.unsettled.push_back(bytes);
-        stats.writes_answered += 1;
-        stats.behind_bytes += bytes;
         let answer = (write.answer(payer == Payer::Room), bytes);
         match self.packets.has_rest() {
             true => self.behind.passing = Some(answer),
-            false => self.answer_late(answer, out),
+            false => self.answer_late(answer, out, stats),
         }
         Ok(())
     }
 
     /// The rest of a packet has passed.
-    pub(super) fn handle_rest(&mut self, out: &mut Outbox) {
+    pub(super) fn handle_rest(&mut self, out: &mut Outbox, stats: &mut Stats) {
         if !self.packets.has_rest()
             && let Some(answer) = self.behind.passing.take()
         {
-            self.answer_late(answer, out);
+            self.answer_late(answer, out, stats);
         }
     }
 
-    pub(super) fn handle_room(&mut self, room: Room, out: &mut Outbox) {
+    pub(super) fn handle_room(&mut self, room: Room, out: &mut Outbox, stats: &mut Stats) {
         self.behind.handle_room(room);
-        self.release(out);
+        self.release(out, stats);
+    }
+
+    /// Whether writes that have passed whole, answered or about to be, may not be at the server yet.
+    pub(crate) fn owes(&self) -> bool {
+        let passing_bytes = self.behind.passing.as_ref().map_or(0, |(_, bytes)| *bytes);
+        self.behind.unsettled_bytes > passing_bytes
     }
 
     /// Gives out the answers for which there is room. While the link is down nobody knows whether the file is still
     /// the client's.
-    pub(super) fn release(&mut self, out: &mut Outbox) {
+    pub(super) fn release(&mut self, out: &mut Outbox, stats: &mut Stats) {
         let mut waiting_bytes: u64 = self.behind.late.iter().map(|(_, bytes)| bytes).sum();
         while self.is_heard
-            && let Some((_, bytes)) = self.behind.late.front()
+            && let Some(bytes) = self.behind.late.front().map(|(_, bytes)| *bytes)
         {
             let others_bytes = self.behind.unsettled_bytes.saturating_sub(waiting_bytes);
             if others_bytes > 0 && others_bytes + bytes > self.behind.bytes_max {
@@ -225,13 +229,15 @@ impl NearSmb {
             waiting_bytes -= bytes;
             let first = self.behind.late.pop_front();
             self.answers.extend(first.map(|(answer, _)| answer));
+            stats.writes_answered += 1;
+            stats.behind_bytes += bytes;
         }
         self.answer(out);
     }
 
-    fn answer_late(&mut self, answer: Answer, out: &mut Outbox) {
+    fn answer_late(&mut self, answer: Answer, out: &mut Outbox, stats: &mut Stats) {
         self.behind.late.push_back(answer);
-        self.release(out);
+        self.release(out, stats);
     }
 
     /// A write that stands alone, is nothing but bytes, and is of a file that is the client's alone.

@@ -19,7 +19,7 @@ use super::smb1;
 use super::smb2::header::{MARK_COMPRESSED, MARK_ENCRYPTED, messages};
 use crate::output::Outbox;
 use crate::reason::Reason;
-use crate::settings::Settings;
+use crate::settings::{KEPT_BYTES_MAX, Settings};
 use crate::stats::Stats;
 
 /// Reads that wait for what is on its way; a client with more outstanding has the others passed on.
@@ -28,7 +28,6 @@ const WAITING_MAX: usize = 512;
 /// See the module.
 #[derive(Debug)]
 pub struct NearSmb {
-    ahead_bytes_max: u64,
     pub(super) packets: Packets,
     runs: BTreeMap<u32, Kept>,
     waiting: VecDeque<Bytes>,
@@ -54,7 +53,6 @@ impl NearSmb {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
-            ahead_bytes_max: settings.ahead_bytes_max,
             packets: Packets::default(),
             runs: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -85,7 +83,7 @@ impl NearSmb {
                 Some(Piece::Service(bytes)) => out.peer(bytes),
                 Some(Piece::Rest(bytes)) => {
                     out.peer(bytes);
-                    self.handle_rest(out);
+                    self.handle_rest(out, stats);
                 }
                 Some(Piece::Beginning(packet)) => self.handle_request(packet, out, stats)?,
                 Some(Piece::Message(packet)) => match AskedRead::of(&packet) {
@@ -163,7 +161,7 @@ impl NearSmb {
                 file,
             } => self.behind.allow(file, session, tree),
             Message::Unwritable { file } => self.behind.forbid(file),
-            Message::Room(room) => self.handle_room(room, out),
+            Message::Room(room) => self.handle_room(room, out, stats),
             Message::Offer {
                 changes,
                 asked,
@@ -199,7 +197,7 @@ impl NearSmb {
         let is_back = is_heard && !was_heard;
         if is_back {
             self.look_again(out, stats);
-            self.release(out);
+            self.release(out, stats);
         }
     }
 
@@ -256,7 +254,7 @@ impl NearSmb {
         let Some(kept) = self.runs.get_mut(&run) else {
             return;
         };
-        if kept_bytes + bytes.len() as u64 > self.ahead_bytes_max {
+        if kept_bytes + bytes.len() as u64 > KEPT_BYTES_MAX {
             return self.refuse(run, out);
         }
         kept.handle_data(offset, bytes);

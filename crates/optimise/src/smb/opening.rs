@@ -305,7 +305,7 @@ impl FarSmb {
         let files = opening.asked.len() + opening.held.len() + opening.leaving.len();
         let credits = (opening.asked.len() as u32 + 1) * CREDITS_EACH;
         // Two of the smallest at least.
-        let bytes_max = self.reading.window.bytes(OUTPUT_BYTES_MAX);
+        let bytes_max = self.reading.window.bytes(OUTPUT_BYTES_MAX, false);
         opening.model.is_some()
             && files < HANDLES_MAX
             && opening.ahead_bytes() < bytes_max

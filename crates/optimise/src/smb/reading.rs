@@ -109,7 +109,7 @@ impl Reading {
 
     /// A file was opened ahead of the client, which will read all of it.
     pub fn begin(&mut self, id: FileId, out: &mut Outbox, stats: &mut Stats) {
-        self.start(id, 0);
+        self.start(id, 0, true);
         self.fill(id, out, stats);
     }
 
@@ -141,7 +141,7 @@ impl Reading {
         let is_worth = file.reads_in_row >= patience && end <= file.size_bytes;
         let is_safe = file.protection.protects() && !file.is_broken && !is_changing;
         if is_worth && is_safe && may_read && begin() {
-            self.start(part.file, end);
+            self.start(part.file, end, part.offset == 0);
             self.fill(part.file, out, stats);
         }
     }
@@ -167,7 +167,7 @@ impl Reading {
         if !(is_short && is_same && is_safe && begin()) {
             return;
         }
-        self.start(part.file, end);
+        self.start(part.file, end, part.offset == 0);
         let file = self.files.get(part.file);
         if let Some(run) = file.and_then(|file| file.run.as_mut()) {
             run.is_whole = true;
@@ -189,9 +189,11 @@ impl Reading {
         let Some((id, file)) = self.files.of_run(run) else {
             return;
         };
-        let bytes = file.run.as_mut().map_or(0, |run| run.handle_used(upto));
         file.next_offset = file.next_offset.max(upto);
-        self.window.handle_used(bytes);
+        if let Some(run) = &mut file.run {
+            let bytes = run.handle_used(upto);
+            self.window.handle_used(bytes, run.is_from_beginning);
+        }
         self.fill(id, out, stats);
     }
 
@@ -283,10 +285,14 @@ impl Reading {
         is_its.then_some(file)
     }
 
-    fn start(&mut self, id: FileId, from: u64) {
+    fn start(&mut self, id: FileId, from: u64, is_from_beginning: bool) {
         if let Some(file) = self.files.get(id) {
             file.was_told = true;
-            file.run = Some(Run::new(self.next_run, from));
+            let run = Run::new(self.next_run, from);
+            file.run = Some(match is_from_beginning {
+                true => run.of_whole(),
+                false => run,
+            });
             self.next_run = self.next_run.wrapping_add(1);
         }
     }
@@ -302,7 +308,8 @@ impl Reading {
             let Some(file) = self.files.get(id) else {
                 break;
             };
-            let window_bytes = self.window.bytes(file.read_bytes);
+            let is_from_beginning = file.run.as_ref().is_some_and(|run| run.is_from_beginning);
+            let window_bytes = self.window.bytes(file.read_bytes, is_from_beginning);
             let (session, tree, size_bytes) = (file.session, file.tree, file.size_bytes);
             let run = file
                 .run

@@ -1,4 +1,7 @@
 //! How far ahead of a client to read: one product of rate and round trip at first, more while it is used, less when it was in vain.
+//!
+//! Where packets are lost that would take too long: what is used tells of progress in order, and that stands still behind each hole.
+//! Who reads on there, in a file that was read from its beginning, is taken to want all of it.
 
 use crate::settings::Settings;
 
@@ -13,6 +16,7 @@ const PATIENCE_MAX: u32 = 8;
 #[derive(Debug)]
 pub struct Window {
     bdp_bytes: u64,
+    start_bytes: u64,
     full_bytes: u64,
     limit_bytes: u64,
     chunk_bytes: u64,
@@ -30,6 +34,7 @@ impl Window {
         let limit_bytes = limit_bytes(settings, chunk_bytes);
         Self {
             bdp_bytes: settings.bdp_bytes,
+            start_bytes: settings.start_bytes,
             full_bytes: settings.full_bytes,
             limit_bytes,
             chunk_bytes,
@@ -43,6 +48,7 @@ impl Window {
     /// The link turned out to be another, or to be shared with others.
     pub fn handle_link(&mut self, settings: &Settings) {
         self.bdp_bytes = settings.bdp_bytes;
+        self.start_bytes = settings.start_bytes;
         self.full_bytes = settings.full_bytes;
         self.chunk_bytes = chunk_bytes(settings.bdp_bytes);
         self.limit_bytes = limit_bytes(settings, self.chunk_bytes);
@@ -55,15 +61,20 @@ impl Window {
         }
     }
 
-    /// How much may be on its way or unused for a client that reads so much at once.
+    /// How much may be on its way or unused for a client that reads so much at once, of a file that it reads from its beginning
+    /// or from elsewhere.
     #[must_use]
-    pub fn bytes(&self, read_bytes: u32) -> u64 {
+    pub fn bytes(&self, read_bytes: u32, is_from_beginning: bool) -> u64 {
+        let bytes = match is_from_beginning && self.patience == 1 {
+            true => self.bytes.max(self.start_bytes),
+            false => self.bytes,
+        };
         // What it is reading at the moment is not ahead of it.
-        let current_bytes = match self.bytes >= self.bdp_bytes {
+        let current_bytes = match bytes >= self.bdp_bytes {
             true => read_bytes.into(),
             false => 0,
         };
-        self.bytes
+        bytes
             .saturating_add(current_bytes)
             .min(self.cap(read_bytes))
     }
@@ -94,8 +105,12 @@ impl Window {
         u32::try_from(reads + 2).unwrap_or(u32::MAX)
     }
 
-    /// So much was asked for that had been read ahead.
-    pub fn handle_used(&mut self, bytes: u64) {
+    /// So much was asked for that had been read ahead, of a file that is read from its beginning or from elsewhere.
+    pub fn handle_used(&mut self, bytes: u64, is_from_beginning: bool) {
+        let is_lossy = self.start_bytes > self.bdp_bytes;
+        if bytes > 0 && is_lossy && is_from_beginning && self.patience == 1 {
+            self.bytes = self.bytes.max(self.full_bytes).min(self.limit_bytes);
+        }
         self.used_bytes += bytes;
         // More than a product is ahead only where that is not enough.
         if self.used_bytes >= self.bytes.min(self.bdp_bytes) {
@@ -146,21 +161,44 @@ mod tests {
     #[test]
     fn a_window_follows_what_is_used() {
         let mut window = Window::new(&Settings::of_link(6_480_000, 200_000_000));
-        assert_eq!(window.bytes(65_536), 1_296_000 + 65_536);
-        window.handle_used(1_296_000);
-        window.handle_used(2_592_000);
-        let full = window.bytes(65_536);
+        assert_eq!(window.bytes(65_536, false), 1_296_000 + 65_536);
+        window.handle_used(1_296_000, false);
+        window.handle_used(2_592_000, false);
+        let full = window.bytes(65_536, false);
         assert_eq!(full, 2 * 1_296_000 + 3 * 65_536);
         for _ in 0..10 {
             window.handle_wasted(1);
         }
-        assert_eq!(window.bytes(65_536), 65_536);
+        assert_eq!(window.bytes(65_536, false), 65_536);
         assert_eq!(window.patience(), 8);
         for _ in 0..10 {
-            window.handle_used(window.bytes(65_536));
+            window.handle_used(window.bytes(65_536, false), false);
         }
-        assert_eq!(window.bytes(65_536), full);
+        assert_eq!(window.bytes(65_536, false), full);
         assert_eq!(window.patience(), 1);
+    }
+
+    #[test]
+    fn where_packets_are_lost_who_reads_on_gets_all_the_window() {
+        let link = Settings::of_link(6_480_000, 500_000_000);
+        let bdp = link.bdp_bytes;
+        let mut window = Window::new(&link.with_loss(0.1));
+        assert!((2 * bdp..3 * bdp).contains(&window.bytes(65_536, true)));
+        assert!(window.bytes(65_536, false) < 2 * bdp);
+        // Records here and there, two in a row.
+        window.handle_used(65_536, false);
+        assert!(window.bytes(65_536, false) < 2 * bdp);
+        window.handle_used(65_536, true);
+        assert!(window.bytes(65_536, true) > 7 * bdp);
+        // In vain: then only what was used is believed.
+        for _ in 0..5 {
+            window.handle_wasted(1);
+        }
+        window.handle_used(65_536, true);
+        assert!(window.bytes(65_536, true) < bdp);
+        let mut without = Window::new(&link);
+        without.handle_used(65_536, true);
+        assert!(without.bytes(65_536, true) < 2 * bdp);
     }
 
     /// All of them together, with large blocks, too: whoever wants a file waits until the word of that has come through.
@@ -169,10 +207,13 @@ mod tests {
         let rate = 193_000;
         for flows in [1, 8, 24, 100] {
             let mut window = Window::new(&Settings::of_link(rate, 500_000_000));
-            window.handle_used(10_000_000);
+            window.handle_used(10_000_000, false);
             window.handle_link(&Settings::of_link(rate / flows, 500_000_000));
             for read_bytes in [61_440, 8 << 20] {
-                assert!(window.bytes(read_bytes) * flows <= rate * 9, "{flows}");
+                assert!(
+                    window.bytes(read_bytes, false) * flows <= rate * 9,
+                    "{flows}"
+                );
             }
             assert_eq!(window.is_quick(), flows < 100);
         }
