@@ -77,7 +77,7 @@ pub async fn carry(
     };
     let result = tokio::select! {
         result = both => result.map(Outbound::settle),
-        failure = broken(&stream) => Err(failure),
+        failure = broken(&stream, optimising.as_ref()) => Err(failure),
         code = flow.cut() => Err(Failure::Flow(code)),
         () = record.cut_requested() => Err(Failure::Flow(ResetCode::Admin)),
     };
@@ -178,8 +178,17 @@ pub(crate) fn fitted(mut buffer: Vec<u8>) -> Bytes {
     }
 }
 
-/// Notices RST or a time-out even while back-pressure keeps us from reading.
-async fn broken(app: &TcpStream) -> Failure {
+/// Notices RST or a time-out even while back-pressure keeps us from reading. What the application was told is there, is there before
+/// the flow is cut.
+async fn broken(app: &TcpStream, optimising: Option<&Optimising<'_>>) -> Failure {
+    let failure = failed(app).await;
+    if let Some(optimising) = optimising {
+        optimising.settled().await;
+    }
+    failure
+}
+
+async fn failed(app: &TcpStream) -> Failure {
     match app.ready(Interest::ERROR).await {
         Err(error) => application(error),
         Ok(_) => application(

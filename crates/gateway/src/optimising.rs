@@ -46,6 +46,8 @@ const OVERHEARD_BYTES: usize = 64 << 10;
 const DEAF_MAX: Duration = Duration::from_secs(25);
 /// How long such a connection's server is kept after the end, so that the other gateway knows before others get the file.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// How long the server may take for what a client, now gone, was told it has: what is answered early is a few seconds of the link.
+const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 /// How often the half is told what is known of the link.
 const LINK_NEWS: Duration = Duration::from_millis(100);
 /// How often a half that waits is asked again while the peer is silent.
@@ -64,6 +66,8 @@ pub struct Optimising<'a> {
     for_local: Notify,
     /// What was to be written has been.
     has_room: Notify,
+    /// The half may owe its client nothing any more.
+    has_settled: Notify,
 }
 
 struct Shared {
@@ -142,6 +146,7 @@ impl<'a> Optimising<'a> {
             for_peer: Notify::new(),
             for_local: Notify::new(),
             has_room: Notify::new(),
+            has_settled: Notify::new(),
         }
     }
 
@@ -183,7 +188,7 @@ impl<'a> Optimising<'a> {
                 () = tokio::time::sleep_until(wake.into()) => {
                     self.handle(|half, now_ns| half.handle_timeout(now_ns));
                 }
-                bytes = self.next(app, &out), if is_open => self.hear(bytes?, &mut is_open),
+                bytes = self.next(app, &out), if is_open => self.hear(bytes, &mut is_open)?,
             }
         }
         self.flow.finish();
@@ -207,20 +212,45 @@ impl<'a> Optimising<'a> {
                 () = tokio::time::sleep_until(wake.into()) => {
                     self.handle(|half, now_ns| half.handle_timeout(now_ns));
                 }
-                bytes = self.overhear(app), if *is_open => self.hear(bytes?, is_open),
+                bytes = self.overhear(app), if *is_open => self.hear(bytes, is_open)?,
                 () = self.for_peer.notified() => {}
             }
         }
     }
 
-    /// The application has said something, or has ended.
-    fn hear(&self, bytes: Bytes, is_open: &mut bool) {
+    /// The application has said something, has ended, or is gone.
+    fn hear(&self, bytes: Result<Bytes, Failure>, is_open: &mut bool) -> Result<(), Failure> {
+        let Some(bytes) = self.unless_owed(bytes)? else {
+            *is_open = false;
+            return Ok(());
+        };
         *is_open = !bytes.is_empty();
         self.record.sent(bytes.len());
         self.handle(|half, now_ns| match bytes.is_empty() {
             true => half.handle_local_end(),
             false => half.handle_local(now_ns, bytes),
         });
+        Ok(())
+    }
+
+    /// What became of the application's connection. Nothing, where it broke and something is owed: what is under way goes on until
+    /// [`Optimising::settled`].
+    fn unless_owed<T>(&self, result: Result<T, Failure>) -> Result<Option<T>, Failure> {
+        match result {
+            Ok(done) => Ok(Some(done)),
+            Err(Failure::Application(_)) if lock(&self.shared).half.owes() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Behind the end of a client: the server has what the client was told it has, or will not have it in time.
+    pub async fn settled(&self) {
+        let settled = async {
+            while lock(&self.shared).half.owes() {
+                self.has_settled.notified().await;
+            }
+        };
+        let _ = tokio::time::timeout(SETTLED_WITHIN, settled).await;
     }
 
     /// The application's next bytes, when the flow has room for them, or when they cannot wait.
@@ -281,7 +311,7 @@ impl<'a> Optimising<'a> {
         loop {
             while let Some(bytes) = self.take_for_local() {
                 self.record.received(bytes.len());
-                write(app, bytes).await?;
+                self.unless_owed(write(app, bytes).await)?;
                 self.has_room.notify_one();
             }
             if self.is_written()? {
@@ -312,6 +342,7 @@ impl<'a> Optimising<'a> {
         self.for_peer.notify_one();
         self.for_local.notify_one();
         self.has_room.notify_one();
+        self.has_settled.notify_one();
     }
 
     fn drain(&self, shared: &mut Shared) {
