@@ -36,7 +36,6 @@ pub struct Flight {
     /// Count of `sent_bytes` up to which a full window holds nothing back.
     lent_until_bytes: AtomicU64,
     is_narrow: AtomicBool,
-    is_suspect: AtomicBool,
     moved: Notify,
 }
 
@@ -52,7 +51,6 @@ impl Default for Flight {
             wake_at_bytes: AtomicU64::new(u64::MAX),
             lent_until_bytes: AtomicU64::new(0),
             is_narrow: AtomicBool::new(false),
-            is_suspect: AtomicBool::new(false),
             moved: Notify::new(),
         }
     }
@@ -89,11 +87,6 @@ impl Flight {
     /// Packets acknowledged so far.
     pub fn acknowledged_packets(&self) -> u64 {
         self.acknowledged_packets.load(Ordering::Relaxed)
-    }
-
-    /// Whether it may be so.
-    pub fn is_suspect(&self) -> bool {
-        self.is_suspect.load(Ordering::Relaxed)
     }
 
     /// Whether the path no longer carries the datagrams that QUIC needs.
@@ -212,11 +205,6 @@ impl Watched {
     pub fn into_inner(self) -> Box<dyn Controller> {
         self.inner
     }
-
-    fn suspect(&self) {
-        let is_suspect = self.losses.is_suspect();
-        self.flight.is_suspect.store(is_suspect, Ordering::Relaxed);
-    }
 }
 
 impl Controller for Watched {
@@ -251,7 +239,6 @@ impl Controller for Watched {
             .acknowledged_packets
             .fetch_add(1, Ordering::Relaxed);
         self.losses.arrived(bytes);
-        self.suspect();
         self.inner.on_ack(now, sent, bytes, pn, app_limited, rtt);
     }
 
@@ -294,7 +281,6 @@ impl Controller for Watched {
         if self.losses.lost(now, lost_bytes) {
             self.flight.is_narrow.store(true, Ordering::Relaxed);
         }
-        self.suspect();
         self.inner.on_packet_lost(lost_bytes, pn, now);
     }
 

@@ -23,17 +23,12 @@ const LOSSES_MIN: u32 = 10;
 const RUN_MIN: Duration = Duration::from_secs(5);
 /// with pauses no longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// So many in a row, and it may be the size. Repairs are shorter than what they repair: where they
-/// pass, a tunnel that carries next to nothing would go on.
-const SUSPECT_MIN: u32 = 4;
 
 /// Losses of packets that a usable path carries, since the last arrival of
 /// one as large.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Losses {
     run: Option<Run>,
-    /// Large packets lost since one arrived.
-    in_row: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -47,9 +42,6 @@ struct Run {
 impl Losses {
     /// A packet was lost; says whether the path must be taken for too narrow.
     pub(super) fn lost(&mut self, now: Instant, bytes: u16) -> bool {
-        if bytes >= LARGE_BYTES {
-            self.in_row = self.in_row.saturating_add(1);
-        }
         if !(LARGE_BYTES..=DATAGRAM_BYTES_MIN).contains(&bytes) {
             return false;
         }
@@ -69,16 +61,8 @@ impl Losses {
         run.count >= LOSSES_MIN && now.saturating_duration_since(run.since) >= RUN_MIN
     }
 
-    /// Whether nothing large has arrived lately, of any size.
-    pub(super) fn is_suspect(&self) -> bool {
-        self.in_row >= SUSPECT_MIN
-    }
-
     /// A packet has arrived.
     pub(super) fn arrived(&mut self, bytes: u64) {
-        if bytes >= u64::from(LARGE_BYTES) {
-            self.in_row = 0;
-        }
         let is_as_large = |run: &Run| bytes >= u64::from(run.smallest_bytes);
         if self.run.as_ref().is_some_and(is_as_large) {
             self.run = None;
@@ -106,20 +90,6 @@ mod tests {
             losses.arrived(269);
         }
         assert_eq!(noticed_ms, Some(5000));
-    }
-
-    #[test]
-    fn some_large_losses_in_a_row_are_suspicious() {
-        let (mut losses, start) = (Losses::default(), Instant::now());
-        for bytes in [1452, 1452, 1200, 40] {
-            losses.lost(start, bytes);
-            losses.arrived(269);
-        }
-        assert!(!losses.is_suspect());
-        losses.lost(start, 1200);
-        assert!(losses.is_suspect());
-        losses.arrived(1200);
-        assert!(!losses.is_suspect());
     }
 
     #[test]

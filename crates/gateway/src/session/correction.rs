@@ -1,12 +1,13 @@
 //! Keeps the error correction of a tunnel informed: of the loss that QUIC still
-//! sees, of the round trip, of the peer's address; sends its reports; and takes
-//! what repairs need from QUIC's rate.
+//! sees, of the round trip, of the peer's address; sends its reports, and its
+//! copies of what goes again at the end of a transfer; and takes what repairs
+//! need from QUIC's rate.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Session;
-use crate::quic::fec::{Channel, Channels, Wire};
+use crate::quic::fec::{Channel, Channels, PAUSE, Wire};
 use crate::quic::flight::Flight;
 
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -15,11 +16,19 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const RESERVED_MAX: f64 = 0.1;
 
 pub(super) async fn run(session: Arc<Session>, channels: Arc<Channels>, channel: Arc<Channel>) {
+    tokio::select! {
+        () = inform(&session, &channels, &channel) => {}
+        () = copy(&session, &channels, &channel) => {}
+    }
+    channels.close(&channel);
+}
+
+async fn inform(session: &Session, channels: &Channels, channel: &Arc<Channel>) {
     let mut tick = tokio::time::interval(INTERVAL);
     let mut known = None;
     let mut frames = 0;
-    let mut repair = Vec::new();
     let mut flight = Flight::of(&session.connection);
+    channel.watch(flight.clone());
     while !session.is_over() {
         tick.tick().await;
         let address = session.address();
@@ -28,26 +37,40 @@ pub(super) async fn run(session: Arc<Session>, channels: Arc<Channels>, channel:
         };
         // A peer behind a translator may appear elsewhere (RFC 9000 section 9).
         if known.is_some() && known != address {
-            channels.attach(&channel, remote);
+            channels.attach(channel, remote);
             flight = Flight::of(&session.connection);
+            channel.watch(flight.clone());
         }
         known = address;
-        if let Some(report) = channel.tick(wire(&session, flight.as_deref())) {
+        if let Some(report) = channel.tick(wire(session, flight.as_deref())) {
             channels.send(remote, &report).await;
         }
         // Nothing new for so long: what is sent now was lost before.
         let before = std::mem::replace(&mut frames, session.held.frames());
-        let is_rest = before == frames && session.held.is_rest();
-        let is_suspect = flight.as_ref().is_some_and(|flight| flight.is_suspect());
-        channel.protect_rest(is_rest && !is_suspect);
-        while channel.poll_rest(&mut repair) {
-            channels.send(remote, &repair).await;
-        }
+        channel.repeat_rest(before == frames && session.held.is_rest());
         if let Some(flight) = &flight {
             flight.reserve(channel.figures().share.min(RESERVED_MAX));
         }
     }
-    channels.close(&channel);
+}
+
+/// Sends copies as they fall due.
+async fn copy(session: &Session, channels: &Channels, channel: &Channel) {
+    let sent_bytes = |flight: &Option<Arc<Flight>>| flight.as_ref().map_or(0, |it| it.sent_bytes());
+    loop {
+        channel.copied().await;
+        let flight = Flight::of(&session.connection);
+        let before_bytes = sent_bytes(&flight);
+        tokio::time::sleep(PAUSE).await;
+        let else_bytes = sent_bytes(&flight).saturating_sub(before_bytes);
+        let rate_bytes_s = flight.map_or(0, |flight| flight.pacing_bytes_s());
+        let Some(remote) = session.address() else {
+            continue;
+        };
+        for datagram in channel.due_copies(rate_bytes_s, else_bytes) {
+            channels.send(remote, &datagram).await;
+        }
+    }
 }
 
 fn wire(session: &Session, flight: Option<&Flight>) -> Wire {

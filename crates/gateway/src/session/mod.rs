@@ -3,7 +3,7 @@
 //! The protocol itself is the pure machine [`Mux`]; this file holds it in a
 //! lock and turns its events into wake-ups. `pump` gives its frames to QUIC
 //! when they are to be sent (`lane`, `backlog`), `intake` feeds what arrives,
-//! `liveness` listens for silence, `proof` sees that a peer that has moved proves it, and
+//! `link` tells what is known of the path, `liveness` listens for silence, `proof` sees that a peer that has moved proves it, and
 //! [`FlowHandle`] is what a flow's task holds.
 
 mod address;
@@ -13,6 +13,7 @@ mod end;
 mod flow_handle;
 mod intake;
 mod lane;
+mod link;
 mod liveness;
 mod proof;
 mod pump;
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use farhaul_tunnel::{
     Class, Correction, Event, FEATURE_ECHOES, FlowId, Hello, Limits, Mux, Negotiated, OpenError,
-    OpenRequest, PathMemory, PathSettings, PathView, Payload, Refusal, Side, Target,
+    OpenRequest, PathMemory, PathSettings, Payload, Refusal, Side, Target,
 };
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
@@ -37,7 +38,6 @@ use crate::lock::lock;
 use crate::quic::alias::Aliases;
 use crate::quic::controller::PathHandle;
 use crate::quic::fec::{Channel, Channels, CorrectionState, Figures};
-use crate::quic::flight::Flight;
 use crate::quic::{Nudge, Pauses};
 use crate::reduction::{Reduction, Store, serve};
 
@@ -249,28 +249,6 @@ impl Session {
         self.has_optimisers.load(Ordering::Relaxed)
     }
 
-    /// Smoothed round trip.
-    pub fn rtt(&self) -> Duration {
-        let path = self.connection.path_stats(noq::PathId::ZERO);
-        path.map_or(Duration::ZERO, |path| path.rtt)
-    }
-
-    /// What the path is thought to carry, bytes per second; 0 while not known.
-    pub fn rate_bytes_s(&self) -> u64 {
-        self.rate_bytes_s.load(Ordering::Relaxed)
-    }
-
-    /// What the stack has taken and not sent, bytes, about: of frames that are acknowledged in part all counts.
-    pub fn unsent_bytes(&self) -> u64 {
-        let in_flight_bytes = Flight::of(&self.connection).map_or(0, |flight| flight.in_flight_bytes());
-        self.held.bytes().saturating_sub(in_flight_bytes)
-    }
-
-    /// Among how many flows that is shared.
-    pub fn sharers(&self) -> f64 {
-        lock(&self.sharing).flows(self.started.elapsed().as_secs())
-    }
-
     fn note_sent(&self, sent: &mut sharing::Sent, bytes: usize) {
         let second = self.started.elapsed().as_secs();
         lock(&self.sharing).note(second, sent, bytes);
@@ -439,11 +417,6 @@ impl Session {
             flows: self.flow_count(),
             correction,
         }
-    }
-
-    /// What the congestion controller has found out about the path.
-    pub fn path(&self) -> Option<PathView> {
-        lock(&self.path).as_ref()?.view()
     }
 
     /// The peer is at another address, and the path there has a controller that knows nothing. It

@@ -17,12 +17,13 @@
 //! takes as much of a frame as fits.
 
 use std::future::poll_fn;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use farhaul_tunnel::{Class, Correction, Transmit};
+use farhaul_tunnel::{Class, Transmit};
 
 use super::backlog::PathFigures;
 use super::lane::Lane;
@@ -42,8 +43,6 @@ const TICK: Duration = Duration::from_millis(100);
 pub(super) struct Held {
     all_bytes: AtomicU64,
     urgent_bytes: AtomicU64,
-    /// Of flows that are never repaired.
-    plain_bytes: AtomicU64,
     /// Frames handed over so far.
     frames: AtomicU64,
     /// Frames that have left the machine and are not counted yet.
@@ -52,29 +51,21 @@ pub(super) struct Held {
     is_waiting: AtomicBool,
 }
 
-/// What a frame counts as while it is held.
-#[derive(Debug, Clone, Copy)]
-struct Kind {
-    is_urgent: bool,
-    is_plain: bool,
-}
-
 impl Held {
-    fn counts(&self, kind: Kind) -> impl Iterator<Item = &AtomicU64> {
-        let urgent = kind.is_urgent.then_some(&self.urgent_bytes);
-        let plain = kind.is_plain.then_some(&self.plain_bytes);
-        [Some(&self.all_bytes), urgent, plain].into_iter().flatten()
+    fn counts(&self, is_urgent: bool) -> impl Iterator<Item = &AtomicU64> {
+        let urgent = is_urgent.then_some(&self.urgent_bytes);
+        iter::once(&self.all_bytes).chain(urgent)
     }
 
-    fn add(&self, bytes: u64, kind: Kind) {
+    fn add(&self, bytes: u64, is_urgent: bool) {
         self.frames.fetch_add(1, Ordering::Relaxed);
-        for count in self.counts(kind) {
+        for count in self.counts(is_urgent) {
             count.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    fn release(&self, bytes: u64, kind: Kind) {
-        for count in self.counts(kind) {
+    fn release(&self, bytes: u64, is_urgent: bool) {
+        for count in self.counts(is_urgent) {
             count.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
@@ -94,12 +85,10 @@ impl Held {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Whether the stack has taken all there is, not all of it is acknowledged, and none of it is of
-    /// a flow that is never repaired.
+    /// Whether the stack has taken all there is, and not all of it is acknowledged.
     pub(super) fn is_rest(&self) -> bool {
-        let bytes = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let is_waiting = self.is_waiting.load(Ordering::Relaxed);
-        !is_waiting && bytes(&self.all_bytes) > 0 && bytes(&self.plain_bytes) == 0
+        !is_waiting && self.all_bytes.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -254,7 +243,7 @@ impl Pump {
         let is_taken = self.shelter.takes(&frame);
         let correction = self.session.correction.get();
         if let Some(channel) = correction {
-            channel.protect_rest(false);
+            channel.repeat_rest(false);
         }
         if is_taken && let Some(channel) = correction {
             let copies = match Repeats::suits(&frame) {
@@ -277,14 +266,9 @@ impl Pump {
         }
         let (class, is_control) = (frame.class, frame.priority == i32::MAX);
         let frame_bytes = frame.frame_bytes() as u64;
-        let is_plain = frame.correction == Correction::Off;
         let lane = Lane::open(&self.session, frame).await?;
         let is_urgent = is_urgent(class);
-        let kind = Kind {
-            is_urgent: is_urgent && !is_control,
-            is_plain,
-        };
-        self.account(&lane, frame_bytes, kind);
+        self.account(&lane, frame_bytes, is_urgent && !is_control);
         if is_control {
             return self.send_control(lane).await;
         }
@@ -298,13 +282,13 @@ impl Pump {
     }
 
     /// Counts the frame until it is acknowledged.
-    fn account(&self, lane: &Lane, frame_bytes: u64, kind: Kind) {
+    fn account(&self, lane: &Lane, frame_bytes: u64, is_urgent: bool) {
         let session = self.session.clone();
-        session.held.add(frame_bytes, kind);
+        session.held.add(frame_bytes, is_urgent);
         let acknowledged = lane.acknowledged();
         tokio::spawn(async move {
             acknowledged.await;
-            session.held.release(frame_bytes, kind);
+            session.held.release(frame_bytes, is_urgent);
             session.acknowledged.notify_one();
         });
     }

@@ -112,17 +112,19 @@ impl Protection {
     /// from the same budget. Where one in thirty is lost, one copy is not enough: whoever waits for
     /// a frame in vain holds up what follows for a round trip.
     pub fn pay_for_copies(&mut self, copy_bytes: usize) -> usize {
-        if !self.adaptation.repeats() {
-            return 0;
-        }
-        let wanted = if self.adaptation.loss() < LOSS_OF_TWO_COPIES {
-            1
-        } else {
-            2
-        };
-        (0..wanted)
+        (0..self.copies_of_rest())
             .take_while(|_| self.adaptation.spend_on_copy(copy_bytes))
             .count()
+    }
+
+    /// How many copies a datagram gets that goes again while nothing new is there to be sent. The link is idle then, so nobody pays.
+    #[must_use]
+    pub fn copies_of_rest(&self) -> usize {
+        match self.adaptation.repeats() {
+            false => 0,
+            true if self.adaptation.loss() < LOSS_OF_TWO_COPIES => 1,
+            true => 2,
+        }
     }
 
     /// Takes the counters of now; see [`Adaptation::observe`].

@@ -1,16 +1,20 @@
 //! One tunnel's error correction, shared by its session and the socket.
 
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use farhaul_tunnel::Side;
 use farhaul_tunnel::fec::{
     CorrectionState, Decoder, Header, Observation, Protection, Repair, Report,
 };
 use ring::hmac;
+use tokio::sync::Notify;
 
+use super::copies::Copies;
 use crate::lock::lock;
+use crate::quic::flight::Flight;
 
 const EXPORTER_LABEL: &[u8] = b"EXPORTER-farhaul-fec-1";
 const KEY_BYTES: usize = 32;
@@ -24,6 +28,8 @@ const KEPT_NS: u64 = 3_000_000_000;
 /// A sender of repairs says so this often, so that the other side keeps what
 /// arrives.
 const REPORT_INTERVAL_NS: u64 = 500_000_000;
+/// Between two copies of a datagram: losses come in bursts.
+pub const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the transport has counted at one moment.
 #[derive(Debug, Clone, Copy, Default)]
@@ -103,6 +109,38 @@ impl Half {
     }
 }
 
+/// Tells apart what QUIC sends: acknowledgements, which nobody counts, and content, which its controller counted before.
+#[derive(Default)]
+struct ToldApart {
+    flight: Option<Arc<Flight>>,
+    /// Packets with content that the controller had been told of when it was asked last,
+    counted: u64,
+    /// and those of them that have not been seen here.
+    coming: u64,
+}
+
+impl ToldApart {
+    fn begin(&mut self) {
+        self.coming = 0;
+        self.counted = self
+            .flight
+            .as_ref()
+            .map_or(0, |flight| flight.sent_packets());
+    }
+
+    /// Whether the datagram that is sent now has content.
+    fn is_content(&mut self) -> bool {
+        let Some(flight) = &self.flight else {
+            return false;
+        };
+        let counted = flight.sent_packets();
+        self.coming += counted.saturating_sub(std::mem::replace(&mut self.counted, counted));
+        let is_content = self.coming > 0;
+        self.coming = self.coming.saturating_sub(1);
+        is_content
+    }
+}
+
 #[derive(Default)]
 struct Sending {
     protection: Protection,
@@ -135,8 +173,12 @@ pub struct Channel {
     /// Bytes of protected frames that QUIC sends next.
     pending_bytes: AtomicUsize,
     mtu_bytes: AtomicUsize,
-    /// Whether all that is sent is protected.
+    /// Whether all that is sent was sent before.
     is_rest: AtomicBool,
+    copies: Mutex<Copies>,
+    /// Something may wait there.
+    for_copies: Notify,
+    told_apart: Mutex<ToldApart>,
     /// Whether arriving datagrams are kept for repairs to come.
     is_keeping: AtomicBool,
     sending: Mutex<Sending>,
@@ -176,6 +218,9 @@ impl Channel {
             pending_bytes: AtomicUsize::new(0),
             mtu_bytes: AtomicUsize::new(0),
             is_rest: AtomicBool::new(false),
+            copies: Mutex::default(),
+            for_copies: Notify::new(),
+            told_apart: Mutex::default(),
             is_keeping: AtomicBool::new(false),
             sending: Mutex::default(),
             receiving: Mutex::default(),
@@ -197,19 +242,39 @@ impl Channel {
         self.pending_bytes.fetch_add(frame_bytes, Ordering::Relaxed);
     }
 
-    /// From now on all that QUIC sends is protected, or only what is said to be. Without new frames
-    /// it is what was lost before that QUIC sends, and somebody waits for it.
-    pub fn protect_rest(&self, is_rest: bool) {
-        self.is_rest.store(is_rest, Ordering::Relaxed);
+    /// This counts what QUIC sends from now on.
+    pub fn watch(&self, flight: Option<Arc<Flight>>) {
+        *lock(&self.told_apart) = ToldApart {
+            counted: flight.as_ref().map_or(0, |flight| flight.sent_packets()),
+            flight,
+            ..ToldApart::default()
+        };
     }
 
-    /// Where all is protected: the next repair of what has been sent until now.
-    pub fn poll_rest(&self, out: &mut Vec<u8>) -> bool {
-        if !self.is_rest.load(Ordering::Relaxed) {
-            return false;
+    /// From now on all that QUIC sends was lost before, for there is nothing new, and somebody waits for it; or that is over. What
+    /// was lost before goes more than once.
+    pub fn repeat_rest(&self, is_rest: bool) {
+        let was_rest = self.is_rest.swap(is_rest, Ordering::Relaxed);
+        if is_rest && !was_rest {
+            lock(&self.told_apart).begin();
         }
-        lock(&self.sending).protection.handle_pause();
-        self.poll_repair(out)
+    }
+
+    /// Waits until there are copies.
+    pub async fn copied(&self) {
+        while lock(&self.copies).is_empty() {
+            self.for_copies.notified().await;
+        }
+    }
+
+    /// The copies that may go after another [`PAUSE`] on a path of this rate, in which so much else was sent.
+    pub fn due_copies(&self, rate_bytes_s: u64, else_bytes: u64) -> Vec<Vec<u8>> {
+        let mut copies = lock(&self.copies);
+        copies.handle_pause(rate_bytes_s, else_bytes);
+        let due: Vec<_> = std::iter::from_fn(|| copies.poll()).collect();
+        let bytes: usize = due.iter().map(Vec::len).sum();
+        self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        due
     }
 
     /// How often a frame should be sent again, where a copy costs so many bytes of what may be
@@ -227,10 +292,13 @@ impl Channel {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left)
             .unwrap_or(0);
         let mtu_bytes = self.mtu_bytes.load(Ordering::Relaxed);
-        // An acknowledgement is shorter.
-        let is_rest = self.is_rest.load(Ordering::Relaxed) && 2 * datagram.len() > mtu_bytes;
-        let pending = if is_rest { datagram.len() } else { pending };
+        let is_rest = self.is_rest.load(Ordering::Relaxed) && lock(&self.told_apart).is_content();
         let mut sending = lock(&self.sending);
+        if is_rest {
+            let times = sending.protection.copies_of_rest();
+            lock(&self.copies).push(datagram, times);
+            self.for_copies.notify_one();
+        }
         sending.lately.1 += datagram.len() as f64;
         sending
             .protection
@@ -238,7 +306,7 @@ impl Channel {
         // A datagram that is not full: QUIC has nothing more to say. Behind a
         // full one something follows, and if it is an acknowledgement.
         let is_short = datagram.len() + OVERHEAD_BYTES < mtu_bytes;
-        if pending > 0 && is_short && !is_rest {
+        if pending > 0 && is_short {
             sending.protection.handle_pause();
         }
     }

@@ -14,6 +14,7 @@
 //! another tag: strangers meet the same silence as at the door.
 
 mod channel;
+mod copies;
 mod socket;
 
 use std::collections::HashMap;
@@ -27,7 +28,7 @@ use noq::UdpSender;
 use noq::udp::Transmit;
 use tokio::sync::Mutex;
 
-pub use self::channel::{Channel, Figures, Wire};
+pub use self::channel::{Channel, Figures, PAUSE, Wire};
 pub use self::socket::FecSocket;
 use super::socket::canonical;
 pub use farhaul_tunnel::fec::CorrectionState;

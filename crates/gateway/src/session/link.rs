@@ -1,0 +1,44 @@
+//! What a session knows of its link.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use farhaul_tunnel::PathView;
+
+use super::Session;
+use crate::lock::lock;
+use crate::quic::flight::Flight;
+
+impl Session {
+    /// Smoothed round trip.
+    pub fn rtt(&self) -> Duration {
+        let path = self.connection.path_stats(noq::PathId::ZERO);
+        path.map_or(Duration::ZERO, |path| path.rtt)
+    }
+
+    /// What the path is thought to carry, bytes per second: before anything was sent what was told of it; 0 while not known.
+    pub fn rate_bytes_s(&self) -> u64 {
+        let told_bits_s = self.path_settings.link_bits_per_s.unwrap_or(0);
+        match self.rate_bytes_s.load(Ordering::Relaxed) {
+            0 => told_bits_s / 8,
+            found => found,
+        }
+    }
+
+    /// What the stack has taken and not sent, bytes, about: of frames that are acknowledged in part all counts.
+    pub fn unsent_bytes(&self) -> u64 {
+        let in_flight_bytes =
+            Flight::of(&self.connection).map_or(0, |flight| flight.in_flight_bytes());
+        self.held.bytes().saturating_sub(in_flight_bytes)
+    }
+
+    /// Among how many flows that is shared.
+    pub fn sharers(&self) -> f64 {
+        lock(&self.sharing).flows(self.started.elapsed().as_secs())
+    }
+
+    /// What the congestion controller has found out about the path.
+    pub fn path(&self) -> Option<PathView> {
+        lock(&self.path).as_ref()?.view()
+    }
+}
