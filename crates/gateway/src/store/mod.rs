@@ -1,6 +1,7 @@
 //! Segments of what passed, on disk, so that a gateway that starts again knows what it knew.
 //!
 //! A store is one direction with one peer: a folder with a file `store`, which says whose it is, and files `segments-N` of 16 slots.
+//! Either is made under another name and appears in full, so one that is shorter was cut by somebody.
 //! A slot is a segment of 1 MiB and two places for its footer. A segment that grows is written to its own slot again, bytes that were there
 //! before unchanged, and its footer goes to the other place; so a crash at any write leaves the older footer, which still holds.
 //! Nothing is believed that was not hashed: a block that does not have the hash of its footer is not there.

@@ -130,19 +130,53 @@ fn a_file_that_was_cut_short_is_named_once_and_made_again() {
     assert!(place.wrong().is_empty());
 }
 
+/// A gateway that is killed while it makes a file leaves none that is empty, so an empty one is told of, wherever it is.
 #[test]
-fn a_file_that_was_not_made_to_its_end_is_no_trouble() {
-    let place = Place::new("begun");
-    drop(place.open(1).unwrap());
-    File::create(place.file("segments-00000000")).unwrap();
-    assert!(place.wrong().is_empty());
-    let mut store = place.open(1).unwrap();
+fn a_file_that_was_cut_to_nothing_is_told_of() {
+    let place = Place::new("emptied");
+    let mut store = place.open(2).unwrap();
     assert!(save(&mut store, 1, 1, &lengths(50)));
     store.sync().unwrap();
+    drop(store);
+    let file = place.file("segments-00000000");
+    File::create(&file).unwrap();
+    let why = format!("cut short, 0 of {FILE_BYTES} bytes are left");
+    assert_eq!(place.wrong(), [(file.clone(), why)]);
+    let store = place.open(2).unwrap();
+    let problem = counts(&store).problem.unwrap();
+    assert!(problem.ends_with("what it held is forgotten"), "{problem}");
+    assert_eq!(counts(&store).unusable_files, 1);
+    assert!(!file.exists());
+}
+
+#[test]
+fn a_file_that_was_not_made_to_its_end_is_no_trouble_and_takes_no_room() {
+    let place = Place::new("begun");
+    drop(place.open(1).unwrap());
+    let new = place.file("segments.new");
+    fs::write(&new, "begun").unwrap();
+    assert!(place.wrong().is_empty());
+    let mut store = place.open(1).unwrap();
+    assert!(!new.exists());
+    assert!(save(&mut store, 1, 1, &lengths(50)));
+    store.sync().unwrap();
+    assert!(!new.exists());
     assert_eq!(
         (counts(&store).unusable_files, counts(&store).problem),
         (0, None)
     );
+}
+
+#[test]
+fn a_file_appears_when_all_of_its_room_is_there() {
+    let place = Place::new("made");
+    let folder = Folder::open(&place.file("")).unwrap();
+    // Longer than any file system allows.
+    assert!(folder.create(0, i64::MAX as u64).is_err());
+    assert_eq!(folder.numbers().unwrap(), [0; 0]);
+    assert!(!place.file("segments.new").exists());
+    folder.create(0, FILE_BYTES).unwrap();
+    assert_eq!(folder.length(0).unwrap(), FILE_BYTES);
 }
 
 #[test]
