@@ -32,6 +32,9 @@ impl<F: Files> Embedded<F> {
         // What is no file is told of later.
         let is_file = |file: &u32| self.files.length(*file).is_ok();
         let files: Vec<u32> = numbers.into_iter().filter(is_file).collect();
+        if !files.is_empty() {
+            self.tell_why_emptied(label.is_some(), known.is_some());
+        }
         for file in files {
             self.files
                 .remove(file)
@@ -41,6 +44,21 @@ impl<F: Files> Embedded<F> {
         self.files
             .set_label(&bytes)
             .map_err(|e| self.failed("cannot label", e))
+    }
+
+    /// Says that what was there is forgotten: everything crosses the link once more, and nobody should have to find out why.
+    fn tell_why_emptied(&self, is_there: bool, is_readable: bool) {
+        let why = match (is_there, is_readable) {
+            (false, _) => "is missing",
+            (true, false) => "is damaged, or of another version",
+            (true, true) => "is of another machine or disk",
+        };
+        let counts = &mut lock(&self.catalog).counts;
+        counts.unusable_files += u64::from(is_there && !is_readable);
+        let path = self.files.path().display();
+        counts.problem = Some(format!(
+            "{path}: `store`, which says of what the segments are, {why}: what they held is forgotten"
+        ));
     }
 
     /// Reads the footers of all files.

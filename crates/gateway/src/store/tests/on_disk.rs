@@ -222,4 +222,13 @@ fn segments_without_label_are_told_of() {
     assert!(why.starts_with("`store`, which says"), "{why}");
     fs::write(place.file("store"), "something else").unwrap();
     assert_eq!(place.wrong()[0].1, why);
+    let store = place.open(1).unwrap();
+    let problem = counts(&store).problem.unwrap();
+    let told = "`store`, which says of what the segments are, is damaged, or of another version: what they held is forgotten";
+    assert!(problem.ends_with(told), "{problem}");
+    assert_eq!(counts(&store).unusable_files, 1);
+    drop(store);
+    // Nothing is lost where there was nothing.
+    fs::write(place.file("store"), "something else").unwrap();
+    assert_eq!(counts(&place.open(1).unwrap()).problem, None);
 }
