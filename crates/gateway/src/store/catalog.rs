@@ -64,7 +64,7 @@ pub struct Counts {
     pub evicted: u64,
     /// Blocks that were not as they were written.
     pub bad_blocks: u64,
-    /// Files that were there and could not be used.
+    /// Files that could not be used, or were removed meanwhile.
     pub unusable_files: u64,
     /// Times everything was dropped because it was another store's, machine's or version's.
     pub foreign: u64,

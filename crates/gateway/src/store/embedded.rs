@@ -1,5 +1,6 @@
 //! The store in this process's own files.
 
+mod gone;
 mod opening;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -384,6 +385,7 @@ impl<F: Files> Store for Embedded<F> {
                 }
                 let error = self.failed("cannot write to", error);
                 lock(&self.catalog).note(&error);
+                self.forget_gone();
                 Err(error)
             }
         }
@@ -403,6 +405,7 @@ impl<F: Files> Store for Embedded<F> {
             self.free.extend(new.map(|pending| pending.entry.slot));
             let error = self.failed("cannot sync", error);
             lock(&self.catalog).note(&error);
+            self.forget_gone();
             return Err(error);
         }
         let mut catalog = lock(&self.catalog);
@@ -420,6 +423,10 @@ impl<F: Files> Store for Embedded<F> {
         let entry = entry.ok_or(StoreError::Absent(key.number))?;
         let there = self.read_entry(&entry, into);
         let lengths = there.lengths;
+        if lengths == [0; SEGMENT_BLOCKS] && self.is_gone(place_of(entry.slot).0) {
+            self.forget_gone();
+            return Ok(lengths);
+        }
         let mut catalog = lock(&self.catalog);
         catalog.counts.loaded += 1;
         let said = entry.footer.lengths.iter().zip(&lengths);

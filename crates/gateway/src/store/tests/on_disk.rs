@@ -180,6 +180,52 @@ fn a_file_appears_when_all_of_its_room_is_there() {
 }
 
 #[test]
+fn files_that_are_removed_meanwhile_are_no_longer_counted_and_made_again() {
+    let place = Place::new("removed");
+    let mut store = place.open(3).unwrap();
+    for number in 0..40 {
+        assert!(save(&mut store, number, 1, &lengths(50)));
+        store.sync().unwrap();
+    }
+    fs::remove_file(place.file("segments-00000000")).unwrap();
+    fs::remove_file(place.file("segments-00000001")).unwrap();
+    assert_eq!(store.load(key(3), &mut Vec::new()).unwrap(), lengths(0));
+    let used = |store: &Embedded<Folder>| store.catalog().lock().unwrap().used_bytes();
+    assert_eq!(used(&store), 8 << 20);
+    let problem = counts(&store).problem.unwrap();
+    let told = "segments-00000000 and 1 more were removed: what they held is forgotten";
+    assert!(problem.ends_with(told), "{problem}");
+    assert_eq!(
+        (counts(&store).unusable_files, counts(&store).bad_blocks),
+        (2, 0)
+    );
+    for number in 40..80 {
+        assert!(save(&mut store, number, 1, &lengths(50)));
+    }
+    store.sync().unwrap();
+    assert_eq!((used(&store), counts(&store).failed), (48 << 20, 0));
+    assert_eq!(load_all(&mut store, &[1]).len(), 48);
+}
+
+#[test]
+fn a_file_that_is_removed_before_it_is_written_to_costs_what_it_held() {
+    let place = Place::new("unwritten");
+    let mut store = place.open(2).unwrap();
+    let file = place.file("segments-00000000");
+    assert!(save(&mut store, 0, 1, &lengths(50)));
+    fs::remove_file(&file).unwrap();
+    assert!(store.sync().is_err());
+    assert!(save(&mut store, 1, 1, &lengths(50)));
+    store.sync().unwrap();
+    fs::remove_file(&file).unwrap();
+    assert!(!save(&mut store, 2, 1, &lengths(50)));
+    assert!(save(&mut store, 2, 1, &lengths(50)));
+    store.sync().unwrap();
+    let there = load_all(&mut store, &[1]);
+    assert_eq!(there, BTreeMap::from([(2, lengths(50))]));
+}
+
+#[test]
 fn a_label_or_a_lock_that_is_a_pipe_keeps_nobody_waiting() {
     let place = Place::new("label");
     drop(place.open(1).unwrap());
