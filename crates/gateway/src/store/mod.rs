@@ -53,11 +53,13 @@ mod identity;
 mod tests;
 mod verify;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use farhaul_reduce::BlockLengths;
+
+use crate::regular;
 
 #[cfg(test)]
 pub(crate) use self::catalog::entry_bytes;
@@ -130,4 +132,28 @@ pub enum StoreError {
     /// There is no room, and nothing that could go.
     #[error("the store has no room for a single segment")]
     NoRoom,
+}
+
+impl StoreError {
+    /// What somebody can do about it, if that can be told.
+    pub fn remedy(&self) -> Option<&'static str> {
+        let error = match self {
+            Self::InUse(_) => {
+                return Some("stop that one, or give each a `store.disk.path` of its own");
+            }
+            Self::NoRoom => return Some("raise `store.disk.size`"),
+            Self::Absent(_) => return None,
+            Self::Disk { error, .. } => error,
+        };
+        match error.kind() {
+            ErrorKind::ReadOnlyFilesystem => Some("make the file system writable"),
+            ErrorKind::PermissionDenied => Some("let the gateway's user write there"),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("make room there"),
+            ErrorKind::AlreadyExists
+            | ErrorKind::NotADirectory
+            | ErrorKind::IsADirectory
+            | regular::NOT_REGULAR => Some("remove what is in its place"),
+            _ => None,
+        }
+    }
 }
