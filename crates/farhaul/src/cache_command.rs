@@ -422,7 +422,10 @@ fn warming_page(warming: &WarmingStatus) -> String {
             bytes(warming.copied_bytes)
         );
     }
-    text.push_str(&too_large(warming));
+    // Of one that was broken off nobody here knows what is left of it: a gateway may have restarted.
+    if matches!(warming.end.as_deref(), None | Some("sent")) {
+        text.push_str(&too_large(warming));
+    }
     text
 }
 
@@ -474,5 +477,23 @@ mod tests {
         assert!(told(101, 0).contains("100 B of it at most: its beginning will be forgotten"));
         assert!(told(101, 5000).contains("100 B of it in memory, the rest on disk"));
         assert!(told(6000, 5000).contains("disk here keeps 4.9 KiB of it at most"));
+    }
+
+    #[test]
+    fn of_a_file_that_was_not_sent_to_its_end_nothing_is_told_to_be_remembered() {
+        let page = |end: Option<&str>| {
+            warming_page(&WarmingStatus {
+                file_bytes: 101,
+                sent_bytes: 50,
+                memory_bytes: 100,
+                disk_bytes: 5000,
+                end: end.map(str::to_owned),
+                ..WarmingStatus::default()
+            })
+        };
+        assert!(page(Some("sent")).contains("in memory, the rest on disk"));
+        assert!(page(None).contains("in memory, the rest on disk"));
+        let broken_off = page(Some("peer-restarted"));
+        assert!(broken_off.ends_with(": peer-restarted\n"), "{broken_off}");
     }
 }
