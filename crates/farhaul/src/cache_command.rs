@@ -1,10 +1,11 @@
 //! `farhaul cache stats|verify|warm|clear`: what has passed and is remembered.
 
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use farhaul_gateway::admin::WarmRequest;
 use farhaul_gateway::admin::status::{
     DiskStatus, PeerStatus, ReductionStatus, Status, WarmingStatus,
@@ -35,7 +36,8 @@ enum CacheVerb {
     Stats(Stats),
     /// Read everything on disk and compare it with its hashes; works beside a running gateway and without one.
     #[command(
-        after_help = "Exit code 0: everything is as it was written. 1: something is not; the gateway does not use it."
+        after_help = "Exit code 0: everything is as it was written. 1: something is not; the gateway does not use it. \
+                      2: `--path` has no store."
     )]
     Verify(Verify),
     /// Send a file to a peer before anybody asks for it, so that both gateways remember it.
@@ -60,11 +62,13 @@ struct Stats {
 }
 
 #[derive(Debug, Args)]
+#[group(skip)]
+#[command(group(ArgGroup::new("place").args(["config", "path"]).required(true).multiple(true)))]
 struct Verify {
     /// The gateway's configuration file, which names the folder.
-    #[arg(long, value_name = "FILE", required_unless_present = "path")]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The folder of `store.disk`.
+    /// The folder of `store.disk`, with or without a configuration.
     #[arg(long, value_name = "PATH")]
     path: Option<PathBuf>,
     /// Print JSON.
@@ -249,9 +253,7 @@ fn disk_rows(disk: &DiskStatus, warmed_bytes: u64) -> [(&'static str, String); 2
 
 impl Verify {
     fn run(self) -> Result<(), Failure> {
-        let path = self.folder()?;
-        let stores = verify(&path)
-            .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+        let stores = self.stores()?;
         match self.json {
             true => print::json(&verified_document(&stores))?,
             false => print::out(&verified_page(&stores))?,
@@ -265,10 +267,31 @@ impl Verify {
         }
     }
 
-    fn folder(&self) -> Result<PathBuf, Failure> {
-        if let Some(path) = &self.path {
-            return Ok(path.clone());
+    fn stores(&self) -> Result<Vec<Verified>, Failure> {
+        let is_named = self.path.is_some();
+        let path = match &self.path {
+            Some(path) => path.clone(),
+            None => self.configured()?,
+        };
+        let is_absent =
+            |kind| kind == ErrorKind::NotFound || (kind == ErrorKind::NotADirectory && is_named);
+        let found = match verify(&path) {
+            Err(error) if is_absent(error.kind()) => Vec::new(),
+            other => {
+                other.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?
+            }
+        };
+        // A gateway makes the folder of its configuration when it needs it. One that somebody names is mistyped if nothing is there.
+        match found.is_empty() && is_named {
+            true => Err(Failure::usage(format!(
+                "no store in {}: `--path` is the folder of `store.disk`, with a folder in it for each peer",
+                path.display()
+            ))),
+            false => Ok(found),
         }
+    }
+
+    fn configured(&self) -> Result<PathBuf, Failure> {
         // Clap sees to it that there is one of both.
         let file = self.config.clone().unwrap_or_default();
         let config = load_without_key(&file).map_err(Failure::failed)?.config;
@@ -399,7 +422,10 @@ fn warming_page(warming: &WarmingStatus) -> String {
             bytes(warming.copied_bytes)
         );
     }
-    text.push_str(&too_large(warming));
+    // Of one that was broken off nobody here knows what is left of it: a gateway may have restarted.
+    if matches!(warming.end.as_deref(), None | Some("sent")) {
+        text.push_str(&too_large(warming));
+    }
     text
 }
 
@@ -451,5 +477,23 @@ mod tests {
         assert!(told(101, 0).contains("100 B of it at most: its beginning will be forgotten"));
         assert!(told(101, 5000).contains("100 B of it in memory, the rest on disk"));
         assert!(told(6000, 5000).contains("disk here keeps 4.9 KiB of it at most"));
+    }
+
+    #[test]
+    fn of_a_file_that_was_not_sent_to_its_end_nothing_is_told_to_be_remembered() {
+        let page = |end: Option<&str>| {
+            warming_page(&WarmingStatus {
+                file_bytes: 101,
+                sent_bytes: 50,
+                memory_bytes: 100,
+                disk_bytes: 5000,
+                end: end.map(str::to_owned),
+                ..WarmingStatus::default()
+            })
+        };
+        assert!(page(Some("sent")).contains("in memory, the rest on disk"));
+        assert!(page(None).contains("in memory, the rest on disk"));
+        let broken_off = page(Some("peer-restarted"));
+        assert!(broken_off.ends_with(": peer-restarted\n"), "{broken_off}");
     }
 }

@@ -6,6 +6,9 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
+/// The kind of the errors that name something else. The system has it for wrong arguments, which nobody gives here.
+pub(crate) const NOT_REGULAR: io::ErrorKind = io::ErrorKind::InvalidInput;
+
 /// Opens a regular file, or makes it where `options` say so.
 pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     // Looked at first: to open a device may do something.
@@ -24,10 +27,13 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 pub(crate) fn check(facts: &Metadata) -> io::Result<()> {
     match facts.is_file() {
         true => Ok(()),
-        false => Err(io::Error::other(format!(
-            "{}, no regular file",
-            name_of(facts.file_type())
-        ))),
+        false => {
+            let what = name_of(facts.file_type());
+            Err(io::Error::new(
+                NOT_REGULAR,
+                format!("{what}, no regular file"),
+            ))
+        }
     }
 }
 

@@ -224,7 +224,7 @@ pub struct DiskStatus {
     pub evicted_segments: u64,
     /// Blocks of 64 KiB that were not as they were written, and not used.
     pub bad_blocks: u64,
-    /// Files that were there and could not be used: cut short, unreadable, or no files.
+    /// Files that could not be used: cut short, unreadable, no files, removed while the gateway ran, or a damaged label.
     pub unusable_files: u64,
     /// Reads, writes and reservations that failed.
     pub failed: u64,

@@ -392,7 +392,7 @@ pub static SECTIONS: &[Section] = &[
                 name: "size",
                 accepts: "a size of at least 64 MiB such as \"200 GiB\"",
                 default: "required",
-                doc: "Most bytes it may take, at least 64 MiB for each peer. 1 GB of it takes 1.2 MB of memory besides `memory`, to be found again, and the map of what has passed up to 16 MiB for each direction and peer. It may be changed: what still fits stays. After a restart up to 64 GiB of each direction are known again.",
+                doc: "Most bytes it may take, at least 64 MiB for each peer. Each peer and direction has an equal share, of which it uses whole files of 16 MiB of content and a little more: `farhaul cache stats` shows what fits, 480 MiB of 512 for one peer. 1 GB of it takes 1.2 MB of memory besides `memory`, to be found again, and the map of what has passed up to 16 MiB for each direction and peer. It may be changed: what still fits stays. After a restart up to 64 GiB of each direction are known again.",
             },
         ],
     },

@@ -152,7 +152,7 @@ fn families_of_disk() -> [PeerFamily; 4] {
         (
             counter(
                 "farhaul_peer_reduction_disk_unusable_files_total",
-                "Files of the store that could not be used: cut short, unreadable, or no files.",
+                "Files of the store that could not be used: cut short, unreadable, no files, removed meanwhile, or a damaged label.",
             ),
             |p| disk_of(p).map(|disk| disk.unusable_files as f64),
         ),

@@ -95,7 +95,7 @@ pub(super) fn run(memory: &Weak<Memory>, disk: &Disk, orders: &Receiver<Order>) 
     let Some(known) = memory.upgrade() else {
         return;
     };
-    let lanes = lanes.map_err(|error| *lock(&known.problem) = Some(error.to_string()));
+    let lanes = lanes.map_err(|error| *lock(&known.problem) = Some(unopened(&error)));
     known.opened.send_replace(true);
     drop(known);
     let Ok((mut sent, mut received)) = lanes else {
@@ -143,6 +143,14 @@ pub(super) fn run(memory: &Weak<Memory>, disk: &Disk, orders: &Receiver<Order>) 
             false => sent.wait().min(received.wait()),
         };
     }
+}
+
+/// Why nothing is kept on disk, and what to do. It is not tried again: who has mended it restarts the gateway.
+fn unopened(error: &StoreError) -> String {
+    let remedy = error.remedy().unwrap_or("mend that");
+    format!(
+        "{error}: nothing of this peer is kept on disk, nor read from it; {remedy}, and restart the gateway"
+    )
 }
 
 fn open(
@@ -391,6 +399,38 @@ impl<H: 'static> Drop for Lane<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_that_cannot_be_opened_is_told_with_what_to_do() {
+        let path = std::env::temp_dir().join(format!("fh-unopened-{}", std::process::id()));
+        let lock_path = path.join("sent/lock");
+        std::fs::create_dir_all(&lock_path).unwrap();
+        let disk = Disk {
+            path: path.clone(),
+            size_bytes: 64 << 20,
+            read_within: Disk::READ_WITHIN,
+        };
+        let memory = Memory::with_disk(8 << 20, Some(disk));
+        while !*memory.opened.borrow() {
+            thread::sleep(SYNC_TICK);
+        }
+        let told = "lock: a folder, no regular file: nothing of this peer is kept on disk, nor read from it; \
+                    remove what is in its place, and restart the gateway";
+        let [trouble] = <[_; 1]>::try_from(memory.take_troubles()).unwrap();
+        assert!(trouble.ends_with(told), "{trouble}");
+        assert_eq!(memory.figures().disk.unwrap().problem, Some(trouble));
+        std::fs::remove_dir_all(path).unwrap();
+        let read_only = StoreError::Disk {
+            what: "cannot open",
+            path: lock_path,
+            error: io::ErrorKind::ReadOnlyFilesystem.into(),
+        };
+        let told = unopened(&read_only);
+        assert!(
+            told.contains("make the file system writable, and restart"),
+            "{told}"
+        );
+    }
 
     /// Flows that read much say so all the time; whoever stops a gateway or clears its disk has to be heard, too.
     #[test]

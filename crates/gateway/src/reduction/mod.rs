@@ -187,7 +187,7 @@ pub struct DiskFigures {
     pub evicted: u64,
     /// Blocks that were not as they were written.
     pub bad_blocks: u64,
-    /// Files that were there and could not be used.
+    /// Files that could not be used, or were removed meanwhile.
     pub unusable_files: u64,
     /// Reads and writes that failed, and times there was no room to reserve.
     pub failed: u64,

@@ -64,7 +64,7 @@ pub struct Counts {
     pub evicted: u64,
     /// Blocks that were not as they were written.
     pub bad_blocks: u64,
-    /// Files that were there and could not be used.
+    /// Files that could not be used, or were removed meanwhile.
     pub unusable_files: u64,
     /// Times everything was dropped because it was another store's, machine's or version's.
     pub foreign: u64,
@@ -264,9 +264,13 @@ impl Catalog {
         candidates.find(|key| !is_held(key)).copied()
     }
 
+    /// Notes that something could not be written. It is tried again, so a remedy is all that is needed.
     pub(super) fn note(&mut self, error: &super::StoreError) {
         self.counts.failed += 1;
-        self.counts.problem = Some(error.to_string());
+        let remedy = error
+            .remedy()
+            .map(|remedy| format!(": what passes meanwhile is not kept on disk; {remedy}"));
+        self.counts.problem = Some(error.to_string() + &remedy.unwrap_or_default());
     }
 }
 
@@ -316,7 +320,10 @@ pub(super) fn apart<V>(all: BTreeMap<Key, V>, log: u128) -> (BTreeMap<Key, V>, B
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, ErrorKind};
+
     use super::*;
+    use crate::store::StoreError;
 
     fn catalog(lengths: BlockLengths, changed: usize) -> Catalog {
         let mut hashes = [[0; 16]; SEGMENT_BLOCKS];
@@ -427,5 +434,23 @@ mod tests {
         assert_eq!(catalog.going_below(5), 4, "two places of four are free");
         catalog.size_bytes = 64 << 20;
         assert_eq!(catalog.going_below(5), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_told_with_what_to_do_where_that_is_known() {
+        let told = |error| {
+            let mut catalog = Catalog::default();
+            catalog.note(&StoreError::Disk {
+                what: "cannot write to",
+                path: "/disk".into(),
+                error,
+            });
+            catalog.counts.problem.unwrap()
+        };
+        let read_only = told(ErrorKind::ReadOnlyFilesystem.into());
+        let end = ": what passes meanwhile is not kept on disk; make the file system writable";
+        assert!(read_only.ends_with(end), "{read_only}");
+        let broken = told(io::Error::other("it broke"));
+        assert_eq!(broken, "cannot write to /disk: it broke");
     }
 }

@@ -1,5 +1,8 @@
 //! The store in this process's own files.
 
+mod gone;
+mod opening;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -18,9 +21,6 @@ pub(super) const FOOTERS_AT: u64 = FILE_SLOTS as u64 * SEGMENT_BYTES as u64;
 pub(super) const FOOTERS_BYTES: usize = FILE_SLOTS as usize * 2 * FOOTER_BYTES;
 /// Bytes of one file.
 pub(super) const FILE_BYTES: u64 = FOOTERS_AT + FOOTERS_BYTES as u64;
-
-/// Of the files that cannot be used so many are named; the rest is counted.
-const NAMED_MAX: u64 = 4;
 
 /// How a store is opened.
 #[derive(Debug, Clone, Copy)]
@@ -116,117 +116,6 @@ impl<F: Files> Embedded<F> {
     fn failed(&self, what: &'static str, error: std::io::Error) -> StoreError {
         let path = self.files.path().to_owned();
         StoreError::Disk { what, path, error }
-    }
-
-    /// Takes the label that is there, or makes one and removes what has none.
-    fn claim(&mut self) -> Result<(), StoreError> {
-        let label = self
-            .files
-            .label()
-            .map_err(|e| self.failed("cannot read the label of", e))?;
-        let known = label.as_deref().and_then(Label::read);
-        if let Some(known) = known.filter(|known| known.place == self.label.place) {
-            self.label = known;
-            return Ok(());
-        }
-        let numbers = self
-            .files
-            .numbers()
-            .map_err(|e| self.failed("cannot list", e))?;
-        lock(&self.catalog).counts.foreign += u64::from(label.is_some() || !numbers.is_empty());
-        // What is no file is told of later.
-        let is_file = |file: &u32| self.files.length(*file).is_ok();
-        for file in numbers.into_iter().filter(is_file) {
-            self.files
-                .remove(file)
-                .map_err(|e| self.failed("cannot empty", e))?;
-        }
-        let bytes = self.label.bytes();
-        self.files
-            .set_label(&bytes)
-            .map_err(|e| self.failed("cannot label", e))
-    }
-
-    /// Reads the footers of all files.
-    fn recover(&mut self) -> Result<(), StoreError> {
-        let numbers = self
-            .files
-            .numbers()
-            .map_err(|e| self.failed("cannot list", e))?;
-        let mut footers = vec![0; FOOTERS_BYTES];
-        for file in numbers {
-            let is_removable = match read_footers(&self.files, file, &mut footers) {
-                Ok(true) => {
-                    self.there.insert(file);
-                    self.recover_file(file, &footers);
-                    continue;
-                }
-                Ok(false) => true,
-                Err(error) => self.do_without(file, &error),
-            };
-            if file >= self.files_max && is_removable {
-                self.files
-                    .remove(file)
-                    .map_err(|e| self.failed("cannot shrink", e))?;
-            }
-            // Any other that was not made to its end is made again when it is needed.
-        }
-        Ok(())
-    }
-
-    /// Counts what cannot be used and says why; whether it is a file at all.
-    fn do_without(&mut self, file: u32, error: &std::io::Error) -> bool {
-        let length = self.files.length(file);
-        let consequence = match length {
-            Ok(bytes) if bytes < FILE_BYTES => {
-                // Told once. If it stays, it is made again when it is needed.
-                let _ = self.files.remove(file);
-                "what it held is forgotten"
-            }
-            Ok(_) => "what it holds is not used",
-            Err(_) => "the store does without it; remove it",
-        };
-        if length.is_err() && file < self.files_max {
-            self.barred.insert(file);
-        }
-        let error = StoreError::Disk {
-            what: "cannot use",
-            path: self.files.path_of(file),
-            error: std::io::Error::other(format!("{error}: {consequence}")),
-        };
-        let counts = &mut lock(&self.catalog).counts;
-        counts.unusable_files += 1;
-        if counts.unusable_files <= NAMED_MAX {
-            let before = counts.problem.take().map(|before| before + "; ");
-            counts.problem = Some(before.unwrap_or_default() + &error.to_string());
-        }
-        length.is_ok()
-    }
-
-    fn recover_file(&mut self, file: u32, footers: &[u8]) {
-        let mut catalog = lock(&self.catalog);
-        for nth in (0..FILE_SLOTS).rev() {
-            let slot = file * FILE_SLOTS + nth;
-            let Some((footer, older)) = newest(footers, nth as usize, self.label.store) else {
-                self.free.push(slot);
-                continue;
-            };
-            self.versions.insert(slot, footer.version);
-            let key = Key {
-                log: footer.log,
-                number: footer.number,
-            };
-            if catalog.entries.contains_key(&key) {
-                self.free.push(slot);
-                continue;
-            }
-            let entry = Entry {
-                slot,
-                footer,
-                older: older.map(Box::new),
-            };
-            catalog.entries.insert(key, entry);
-        }
     }
 
     /// Makes the store no larger than it may be: the oldest go, and what is left moves to the files that stay.
@@ -407,21 +296,20 @@ impl<F: Files> Embedded<F> {
     }
 }
 
-/// Reads the footers of a file; false if it was not made to its end. An error says why it cannot be used.
+/// Reads the footers of a file. An error says why it cannot be used: files appear at their full length, so one that is shorter was cut.
 pub(super) fn read_footers(
     files: &impl Files,
     file: u32,
     footers: &mut [u8],
-) -> std::io::Result<bool> {
+) -> std::io::Result<()> {
     if file >= u32::MAX / FILE_SLOTS {
         return Err(std::io::Error::other("no store has so many files"));
     }
     match files.length(file)? {
-        0 => Ok(false),
         bytes if bytes < FILE_BYTES => Err(std::io::Error::other(format!(
             "cut short, {bytes} of {FILE_BYTES} bytes are left"
         ))),
-        _ => files.read(file, FOOTERS_AT, footers).map(|()| true),
+        _ => files.read(file, FOOTERS_AT, footers),
     }
 }
 
@@ -497,6 +385,7 @@ impl<F: Files> Store for Embedded<F> {
                 }
                 let error = self.failed("cannot write to", error);
                 lock(&self.catalog).note(&error);
+                self.forget_gone();
                 Err(error)
             }
         }
@@ -516,6 +405,7 @@ impl<F: Files> Store for Embedded<F> {
             self.free.extend(new.map(|pending| pending.entry.slot));
             let error = self.failed("cannot sync", error);
             lock(&self.catalog).note(&error);
+            self.forget_gone();
             return Err(error);
         }
         let mut catalog = lock(&self.catalog);
@@ -532,9 +422,13 @@ impl<F: Files> Store for Embedded<F> {
         let entry = lock(&self.catalog).entries.get(&key).cloned();
         let entry = entry.ok_or(StoreError::Absent(key.number))?;
         let there = self.read_entry(&entry, into);
+        let lengths = there.lengths;
+        if lengths == [0; SEGMENT_BLOCKS] && self.is_gone(place_of(entry.slot).0) {
+            self.forget_gone();
+            return Ok(lengths);
+        }
         let mut catalog = lock(&self.catalog);
         catalog.counts.loaded += 1;
-        let lengths = there.lengths;
         let said = entry.footer.lengths.iter().zip(&lengths);
         let bad = said.filter(|(said, there)| said != there).count();
         if bad > 0 {

@@ -18,7 +18,7 @@ pub trait Files: Clone + Send + 'static {
     fn numbers(&self) -> io::Result<Vec<u32>>;
     /// How long a file is; an error if it is none that can be read.
     fn length(&self, file: u32) -> io::Result<u64>;
-    /// Makes a file of this length, its room on disk reserved. One that is there keeps what it holds.
+    /// Makes a file of this length, its room on disk reserved. After a crash it is there in full or not at all.
     fn create(&self, file: u32, bytes: u64) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, file: u32) -> io::Result<()>;
@@ -44,6 +44,8 @@ const LABEL: &str = "store";
 const LABEL_NEW: &str = "store.new";
 const LOCK: &str = "lock";
 const PREFIX: &str = "segments-";
+/// A file of segments that is being made: one at a time.
+const SEGMENTS_NEW: &str = "segments.new";
 /// A label is shorter.
 const LABEL_BYTES_MAX: u64 = 4096;
 
@@ -60,6 +62,19 @@ fn number_of(name: &str) -> Option<u32> {
 /// The message of a file that goes by its folder's name otherwise.
 fn named(name: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("`{name}`: {error}"))
+}
+
+/// Makes a file with all of its room, or says why there is none.
+fn make(path: &Path, bytes: u64) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(true).write(true).mode(0o600);
+    let made = regular::open(path, &mut options).map_err(|error| named(SEGMENTS_NEW, &error))?;
+    match fallocate(&made, FallocateFlags::empty(), 0, bytes) {
+        // Not every file system can reserve.
+        Err(Errno::OPNOTSUPP) => made.set_len(bytes)?,
+        other => other?,
+    }
+    made.sync_all()
 }
 
 /// A folder of the file system.
@@ -90,6 +105,8 @@ impl Folder {
             Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse(path.to_owned())),
             Err(error) => return Err(failed("cannot lock", &place)(error.into())),
         }
+        // Of a gateway that was killed while it made one; it takes room that nobody counts.
+        let _ = fs::remove_file(path.join(SEGMENTS_NEW));
         Ok(Self {
             path: path.to_owned(),
             _lock: Some(Arc::new(lock)),
@@ -133,15 +150,9 @@ impl Files for Folder {
     }
 
     fn create(&self, file: u32, bytes: u64) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        let made = regular::open(&self.path_of(file), &mut options)?;
-        match fallocate(&made, FallocateFlags::empty(), 0, bytes) {
-            // Not every file system can reserve.
-            Err(Errno::OPNOTSUPP) => made.set_len(bytes)?,
-            other => other?,
-        }
-        made.sync_all()?;
+        let new = self.path.join(SEGMENTS_NEW);
+        let made = make(&new, bytes).and_then(|()| fs::rename(&new, self.path_of(file)));
+        made.inspect_err(|_| drop(fs::remove_file(&new)))?;
         self.sync_folder()
     }
 

@@ -1,6 +1,7 @@
 //! Segments of what passed, on disk, so that a gateway that starts again knows what it knew.
 //!
 //! A store is one direction with one peer: a folder with a file `store`, which says whose it is, and files `segments-N` of 16 slots.
+//! Either is made under another name and appears in full, so one that is shorter was cut by somebody.
 //! A slot is a segment of 1 MiB and two places for its footer. A segment that grows is written to its own slot again, bytes that were there
 //! before unchanged, and its footer goes to the other place; so a crash at any write leaves the older footer, which still holds.
 //! Nothing is believed that was not hashed: a block that does not have the hash of its footer is not there.
@@ -52,11 +53,13 @@ mod identity;
 mod tests;
 mod verify;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use farhaul_reduce::BlockLengths;
+
+use crate::regular;
 
 #[cfg(test)]
 pub(crate) use self::catalog::entry_bytes;
@@ -129,4 +132,28 @@ pub enum StoreError {
     /// There is no room, and nothing that could go.
     #[error("the store has no room for a single segment")]
     NoRoom,
+}
+
+impl StoreError {
+    /// What somebody can do about it, if that can be told.
+    pub fn remedy(&self) -> Option<&'static str> {
+        let error = match self {
+            Self::InUse(_) => {
+                return Some("stop that one, or give each a `store.disk.path` of its own");
+            }
+            Self::NoRoom => return Some("raise `store.disk.size`"),
+            Self::Absent(_) => return None,
+            Self::Disk { error, .. } => error,
+        };
+        match error.kind() {
+            ErrorKind::ReadOnlyFilesystem => Some("make the file system writable"),
+            ErrorKind::PermissionDenied => Some("let the gateway's user write there"),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("make room there"),
+            ErrorKind::AlreadyExists
+            | ErrorKind::NotADirectory
+            | ErrorKind::IsADirectory
+            | regular::NOT_REGULAR => Some("remove what is in its place"),
+            _ => None,
+        }
+    }
 }

@@ -155,6 +155,11 @@ fn an_image_that_was_copied_is_not_taken_for_the_same_store() {
     let catalog = catalog.lock().unwrap();
     assert_ne!(catalog.store(), id);
     assert_eq!((catalog.segments(), catalog.counts().foreign), (0, 1));
+    let problem = catalog.counts().problem.unwrap();
+    assert!(
+        problem.contains("is of another machine or disk: "),
+        "{problem}"
+    );
 }
 
 #[test]

@@ -73,15 +73,9 @@ pub(super) fn verify_files(files: &impl Files) -> io::Result<Verified> {
     };
     let mut footers = vec![0; FOOTERS_BYTES];
     for file in files.numbers()? {
-        let is_whole = read_footers(files, file, &mut footers);
-        match is_whole {
-            Ok(true) => (),
-            // It is being made.
-            Ok(false) => continue,
-            Err(error) => {
-                verified.note(files.path_of(file), &error);
-                continue;
-            }
+        if let Err(error) = read_footers(files, file, &mut footers) {
+            verified.note(files.path_of(file), &error);
+            continue;
         }
         for nth in 0..FILE_SLOTS {
             if let Some((footer, older)) = newest(&footers, nth as usize, label.store) {

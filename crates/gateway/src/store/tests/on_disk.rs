@@ -130,19 +130,99 @@ fn a_file_that_was_cut_short_is_named_once_and_made_again() {
     assert!(place.wrong().is_empty());
 }
 
+/// A gateway that is killed while it makes a file leaves none that is empty, so an empty one is told of, wherever it is.
 #[test]
-fn a_file_that_was_not_made_to_its_end_is_no_trouble() {
-    let place = Place::new("begun");
-    drop(place.open(1).unwrap());
-    File::create(place.file("segments-00000000")).unwrap();
-    assert!(place.wrong().is_empty());
-    let mut store = place.open(1).unwrap();
+fn a_file_that_was_cut_to_nothing_is_told_of() {
+    let place = Place::new("emptied");
+    let mut store = place.open(2).unwrap();
     assert!(save(&mut store, 1, 1, &lengths(50)));
     store.sync().unwrap();
+    drop(store);
+    let file = place.file("segments-00000000");
+    File::create(&file).unwrap();
+    let why = format!("cut short, 0 of {FILE_BYTES} bytes are left");
+    assert_eq!(place.wrong(), [(file.clone(), why)]);
+    let store = place.open(2).unwrap();
+    let problem = counts(&store).problem.unwrap();
+    assert!(problem.ends_with("what it held is forgotten"), "{problem}");
+    assert_eq!(counts(&store).unusable_files, 1);
+    assert!(!file.exists());
+}
+
+#[test]
+fn a_file_that_was_not_made_to_its_end_is_no_trouble_and_takes_no_room() {
+    let place = Place::new("begun");
+    drop(place.open(1).unwrap());
+    let new = place.file("segments.new");
+    fs::write(&new, "begun").unwrap();
+    assert!(place.wrong().is_empty());
+    let mut store = place.open(1).unwrap();
+    assert!(!new.exists());
+    assert!(save(&mut store, 1, 1, &lengths(50)));
+    store.sync().unwrap();
+    assert!(!new.exists());
     assert_eq!(
         (counts(&store).unusable_files, counts(&store).problem),
         (0, None)
     );
+}
+
+#[test]
+fn a_file_appears_when_all_of_its_room_is_there() {
+    let place = Place::new("made");
+    let folder = Folder::open(&place.file("")).unwrap();
+    // Longer than any file system allows.
+    assert!(folder.create(0, i64::MAX as u64).is_err());
+    assert_eq!(folder.numbers().unwrap(), [0; 0]);
+    assert!(!place.file("segments.new").exists());
+    folder.create(0, FILE_BYTES).unwrap();
+    assert_eq!(folder.length(0).unwrap(), FILE_BYTES);
+}
+
+#[test]
+fn files_that_are_removed_meanwhile_are_no_longer_counted_and_made_again() {
+    let place = Place::new("removed");
+    let mut store = place.open(3).unwrap();
+    for number in 0..40 {
+        assert!(save(&mut store, number, 1, &lengths(50)));
+        store.sync().unwrap();
+    }
+    fs::remove_file(place.file("segments-00000000")).unwrap();
+    fs::remove_file(place.file("segments-00000001")).unwrap();
+    assert_eq!(store.load(key(3), &mut Vec::new()).unwrap(), lengths(0));
+    let used = |store: &Embedded<Folder>| store.catalog().lock().unwrap().used_bytes();
+    assert_eq!(used(&store), 8 << 20);
+    let problem = counts(&store).problem.unwrap();
+    let told = "segments-00000000 and 1 more were removed: what they held is forgotten";
+    assert!(problem.ends_with(told), "{problem}");
+    assert_eq!(
+        (counts(&store).unusable_files, counts(&store).bad_blocks),
+        (2, 0)
+    );
+    for number in 40..80 {
+        assert!(save(&mut store, number, 1, &lengths(50)));
+    }
+    store.sync().unwrap();
+    assert_eq!((used(&store), counts(&store).failed), (48 << 20, 0));
+    assert_eq!(load_all(&mut store, &[1]).len(), 48);
+}
+
+#[test]
+fn a_file_that_is_removed_before_it_is_written_to_costs_what_it_held() {
+    let place = Place::new("unwritten");
+    let mut store = place.open(2).unwrap();
+    let file = place.file("segments-00000000");
+    assert!(save(&mut store, 0, 1, &lengths(50)));
+    fs::remove_file(&file).unwrap();
+    assert!(store.sync().is_err());
+    assert!(save(&mut store, 1, 1, &lengths(50)));
+    store.sync().unwrap();
+    fs::remove_file(&file).unwrap();
+    assert!(!save(&mut store, 2, 1, &lengths(50)));
+    assert!(save(&mut store, 2, 1, &lengths(50)));
+    store.sync().unwrap();
+    let there = load_all(&mut store, &[1]);
+    assert_eq!(there, BTreeMap::from([(2, lengths(50))]));
 }
 
 #[test]
@@ -188,4 +268,13 @@ fn segments_without_label_are_told_of() {
     assert!(why.starts_with("`store`, which says"), "{why}");
     fs::write(place.file("store"), "something else").unwrap();
     assert_eq!(place.wrong()[0].1, why);
+    let store = place.open(1).unwrap();
+    let problem = counts(&store).problem.unwrap();
+    let told = "`store`, which says of what the segments are, is damaged, or of another version: what they held is forgotten";
+    assert!(problem.ends_with(told), "{problem}");
+    assert_eq!(counts(&store).unusable_files, 1);
+    drop(store);
+    // Nothing is lost where there was nothing.
+    fs::write(place.file("store"), "something else").unwrap();
+    assert_eq!(counts(&place.open(1).unwrap()).problem, None);
 }
