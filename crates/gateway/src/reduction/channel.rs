@@ -195,8 +195,8 @@ async fn say_again(reduction: &Reduction, flow: &FlowHandle) -> Result<Duration,
         return Ok(Duration::ZERO);
     }
     let session = flow.session();
-    let (rate_bytes_s, sharers) = (session.rate_bytes_s(), session.sharers());
-    let pace = Pace::at(rate_bytes_s, sharers, session.unsent_bytes());
+    let (rate_bytes_s, others_wait) = (session.rate_bytes_s(), session.is_link_wanted());
+    let pace = Pace::at(rate_bytes_s, others_wait, session.unsent_bytes());
     if let Some(wait) = pace.hold(LITERAL_BYTES_MAX) {
         return Ok(wait);
     }
@@ -284,7 +284,7 @@ mod tests {
         .collect();
         let reduction = asked_for(&batch);
         let (mut said_bytes, mut took) = (0, Duration::ZERO);
-        let pace = Pace::at(T1_BYTES_S, 2.0, 0);
+        let pace = Pace::at(T1_BYTES_S, true, 0);
         while let Some((out, wait)) = next_again(&reduction, pace).await {
             let keeps_s = out.len() as f64 / T1_BYTES_S as f64;
             assert!(keeps_s < 0.03, "{keeps_s} s");

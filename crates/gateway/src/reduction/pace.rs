@@ -4,8 +4,9 @@
 //! a T1 for 2.7 s, and a thousand of them for as long as they last. So what is said again comes in parts that keep the link for some
 //! milliseconds, with as long a pause behind each: that is what anything else waits, and half of the link is left for it.
 //!
-//! Where nothing else is sent there is no pause: the next part goes when the one before has left. With pauses the link would never be
-//! full, and a tunnel learns what a link carries only from who fills it: a new one that knew a hundredth of it said again at half of that.
+//! Where nothing else waits for the link there is no pause: the next part goes when the one before has left. With pauses the link would
+//! never be full, and a tunnel learns what a link carries only from who fills it: a new one that knew a hundredth of it said again at half
+//! of that.
 
 use std::time::Duration;
 
@@ -15,8 +16,6 @@ const PART_MS: u64 = 20;
 const PART_BYTES_MIN: u64 = 1024;
 /// How soon to look again whether a part has left.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// With fewer flows than this what is said again is alone.
-const SHARERS_MIN: f64 = 1.5;
 /// While the link's rate is not known, bytes per second.
 const RATE_BYTES_S_ASSUMED: u64 = 1_000_000;
 
@@ -29,15 +28,15 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// At a rate that is 0 while not known, beside so many flows, with so much taken and not sent.
-    pub(super) fn at(rate_bytes_s: u64, sharers: f64, unsent_bytes: u64) -> Self {
+    /// At a rate that is 0 while not known, where others wait for the link or not, with so much taken and not sent.
+    pub(super) fn at(rate_bytes_s: u64, others_wait: bool, unsent_bytes: u64) -> Self {
         let rate_bytes_s = match rate_bytes_s {
             0 => RATE_BYTES_S_ASSUMED,
             known => known,
         };
         Self {
             rate_bytes_s,
-            is_alone: sharers < SHARERS_MIN,
+            is_alone: !others_wait,
             unsent_bytes,
         }
     }
@@ -71,7 +70,7 @@ mod tests {
     #[test]
     fn what_is_said_again_leaves_half_of_the_link_and_holds_nobody_up() {
         for (rate_bytes_s, most_ms) in [(8_000, 130.0), (193_000, 21.0), (6_480_000, 21.0)] {
-            let pace = Pace::at(rate_bytes_s, 2.0, 1 << 20);
+            let pace = Pace::at(rate_bytes_s, true, 1 << 20);
             assert_eq!(pace.hold(128 << 10), None);
             let (mut now_s, mut free_s, mut rest) = (0.0, 0.0f64, 512 << 10);
             while rest > 0 {
@@ -89,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_part_is_no_longer_than_a_message_and_a_rate_that_is_not_known_is_a_slow_one() {
-        let pace = |rate_bytes_s| Pace::at(rate_bytes_s, 2.0, 0);
+        let pace = |rate_bytes_s| Pace::at(rate_bytes_s, true, 0);
         assert_eq!(pace(u64::MAX).part_bytes(128 << 10), 128 << 10);
         assert_eq!(pace(0).part_bytes(128 << 10), 20_000);
         assert_eq!(pace(0).wait(20_000), Duration::from_millis(40));
@@ -101,7 +100,7 @@ mod tests {
         let (known_bytes_s, link_bytes_s) = (200_000, 6_480_000);
         let (mut unsent, mut said, mut most) = (0u64, 0u64, 0);
         for _ms in 0..1000 {
-            let pace = Pace::at(known_bytes_s, 1.0, unsent);
+            let pace = Pace::at(known_bytes_s, false, unsent);
             if pace.hold(128 << 10).is_none() {
                 let part = pace.part_bytes(128 << 10) as u64;
                 (unsent, said) = (unsent + part, said + part);

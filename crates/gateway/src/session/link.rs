@@ -32,6 +32,11 @@ impl Session {
         self.held.bytes().saturating_sub(in_flight_bytes)
     }
 
+    /// Whether something waits until the link has room for it; what is of class control never does.
+    pub fn is_link_wanted(&self) -> bool {
+        self.held.is_waiting()
+    }
+
     /// Among how many flows that is shared.
     pub fn sharers(&self) -> f64 {
         lock(&self.sharing).flows(self.started.elapsed().as_secs())

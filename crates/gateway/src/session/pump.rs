@@ -80,6 +80,11 @@ impl Held {
         self.all_bytes.load(Ordering::Relaxed)
     }
 
+    /// Whether there is more than the stack takes at present.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_waiting.load(Ordering::Relaxed)
+    }
+
     /// Frames handed over so far.
     pub(super) fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
@@ -87,8 +92,7 @@ impl Held {
 
     /// Whether the stack has taken all there is, and not all of it is acknowledged.
     pub(super) fn is_rest(&self) -> bool {
-        let is_waiting = self.is_waiting.load(Ordering::Relaxed);
-        !is_waiting && self.all_bytes.load(Ordering::Relaxed) > 0
+        !self.is_waiting() && self.all_bytes.load(Ordering::Relaxed) > 0
     }
 }
 
