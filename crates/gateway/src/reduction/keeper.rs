@@ -400,13 +400,10 @@ impl<H: 'static> Drop for Lane<H> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_store_that_cannot_be_opened_is_told_with_what_to_do() {
-        let path = std::env::temp_dir().join(format!("fh-unopened-{}", std::process::id()));
-        let lock_path = path.join("sent/lock");
-        std::fs::create_dir_all(&lock_path).unwrap();
+    /// A memory whose disk is this folder, once it is open or cannot be.
+    fn opened(path: &Path) -> Arc<Memory> {
         let disk = Disk {
-            path: path.clone(),
+            path: path.to_owned(),
             size_bytes: 64 << 20,
             read_within: Disk::READ_WITHIN,
         };
@@ -414,6 +411,15 @@ mod tests {
         while !*memory.opened.borrow() {
             thread::sleep(SYNC_TICK);
         }
+        memory
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_opened_is_told_with_what_to_do() {
+        let path = std::env::temp_dir().join(format!("fh-unopened-{}", std::process::id()));
+        let lock_path = path.join("sent/lock");
+        std::fs::create_dir_all(&lock_path).unwrap();
+        let memory = opened(&path);
         let told = "lock: a folder, no regular file: nothing of this peer is kept on disk, nor read from it; \
                     remove what is in its place, and restart the gateway";
         let [trouble] = <[_; 1]>::try_from(memory.take_troubles()).unwrap();
@@ -436,15 +442,7 @@ mod tests {
     #[test]
     fn who_looks_keeps_no_other_order_out() {
         let path = std::env::temp_dir().join(format!("fh-orders-{}", std::process::id()));
-        let disk = Disk {
-            path: path.clone(),
-            size_bytes: 64 << 20,
-            read_within: Disk::READ_WITHIN,
-        };
-        let memory = Memory::with_disk(8 << 20, Some(disk));
-        while !*memory.opened.borrow() {
-            thread::sleep(SYNC_TICK);
-        }
+        let memory = opened(&path);
         // The disk's thread is busy.
         let busy = lock(&memory.encoder);
         thread::sleep(2 * TICK);

@@ -48,15 +48,6 @@ impl Run {
         }
     }
 
-    /// The same, of a file that is read from its beginning on.
-    #[must_use]
-    pub fn of_whole(self) -> Self {
-        Self {
-            is_from_beginning: true,
-            ..self
-        }
-    }
-
     /// On its way to the client or waiting for it there.
     #[must_use]
     pub fn unused_bytes(&self) -> u64 {

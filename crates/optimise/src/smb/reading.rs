@@ -288,10 +288,9 @@ impl Reading {
     fn start(&mut self, id: FileId, from: u64, is_from_beginning: bool) {
         if let Some(file) = self.files.get(id) {
             file.was_told = true;
-            let run = Run::new(self.next_run, from);
-            file.run = Some(match is_from_beginning {
-                true => run.of_whole(),
-                false => run,
+            file.run = Some(Run {
+                is_from_beginning,
+                ..Run::new(self.next_run, from)
             });
             self.next_run = self.next_run.wrapping_add(1);
         }

@@ -112,14 +112,14 @@ impl Protection {
     /// from the same budget. Where one in thirty is lost, one copy is not enough: whoever waits for
     /// a frame in vain holds up what follows for a round trip.
     pub fn pay_for_copies(&mut self, copy_bytes: usize) -> usize {
-        (0..self.copies_of_rest())
+        (0..self.copies_wanted())
             .take_while(|_| self.adaptation.spend_on_copy(copy_bytes))
             .count()
     }
 
-    /// How many copies a datagram gets that goes again while nothing new is there to be sent. The link is idle then, so nobody pays.
+    /// How many copies the loss of the path asks for, 0 to 2, whatever they cost: who sends them while the link is idle need not pay.
     #[must_use]
-    pub fn copies_of_rest(&self) -> usize {
+    pub fn copies_wanted(&self) -> usize {
         match self.adaptation.repeats() {
             false => 0,
             true if self.adaptation.loss() < LOSS_OF_TWO_COPIES => 1,

@@ -244,11 +244,9 @@ impl Channel {
 
     /// This counts what QUIC sends from now on.
     pub fn watch(&self, flight: Option<Arc<Flight>>) {
-        *lock(&self.told_apart) = ToldApart {
-            counted: flight.as_ref().map_or(0, |flight| flight.sent_packets()),
-            flight,
-            ..ToldApart::default()
-        };
+        let mut told_apart = lock(&self.told_apart);
+        told_apart.flight = flight;
+        told_apart.begin();
     }
 
     /// From now on all that QUIC sends was lost before, for there is nothing new, and somebody waits for it; or that is over. What
@@ -295,7 +293,7 @@ impl Channel {
         let is_rest = self.is_rest.load(Ordering::Relaxed) && lock(&self.told_apart).is_content();
         let mut sending = lock(&self.sending);
         if is_rest {
-            let times = sending.protection.copies_of_rest();
+            let times = sending.protection.copies_wanted();
             lock(&self.copies).push(datagram, times);
             self.for_copies.notify_one();
         }
