@@ -84,8 +84,13 @@ impl Course {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// The first seconds, which are left out.
+    pub(super) fn is_omitted(&self) -> bool {
+        now_ns() < self.from_ns
+    }
+
     pub(super) fn counts(&self) -> bool {
-        !self.is_over() && now_ns() >= self.from_ns
+        !self.is_over() && !self.is_omitted()
     }
 
     fn seconds(&self) -> f64 {
@@ -299,7 +304,7 @@ mod tests {
     #[test]
     fn what_is_before_the_omitted_time_does_not_count() {
         let course = Course::begin(60);
-        assert!(!course.counts() && !course.is_over());
+        assert!(course.is_omitted() && !course.counts() && !course.is_over());
         course.end();
         assert_eq!(course.count(1).end_time, 0.0);
         assert!(course.is_over() && !course.is_stopped());

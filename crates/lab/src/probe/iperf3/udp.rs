@@ -134,9 +134,10 @@ pub(crate) fn send(
             Ok(sent) => {
                 number += 1;
                 pace.iter_mut().for_each(|pace| pace.sent(sent));
-                match course.counts() {
-                    true => bytes += sent as u64,
-                    false => omitted = number,
+                // Not whether it is over by now: it has left.
+                match course.is_omitted() {
+                    true => omitted = number,
+                    false => bytes += sent as u64,
                 }
             }
             Err(error) if is_passing(&error) => {}
@@ -175,10 +176,10 @@ pub(crate) fn receive(
         let Some(header) = Header::read(datagram, is_wide).filter(|_| !course.is_over()) else {
             continue;
         };
-        let counts = course.counts();
-        let bytes = if counts { length } else { 0 };
+        let is_omitted = course.is_omitted();
+        let bytes = if is_omitted { 0 } else { length };
         tally.take(header.number, header.sent_us, now_us(), bytes);
-        if !counts {
+        if is_omitted {
             omitted = (tally.highest, tally.missing);
         }
     }
@@ -257,5 +258,30 @@ mod tests {
             tally.take(number, number, 0, 1);
         }
         assert!(tally.missing > 0 && tally.jitter_us.is_finite());
+    }
+
+    #[test]
+    fn a_test_that_ends_while_a_datagram_leaves_counts_all_of_them() {
+        for _ in 0..20 {
+            let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+            near.connect(far.local_addr().unwrap()).unwrap();
+            far.connect(near.local_addr().unwrap()).unwrap();
+            prepare(&far).unwrap();
+            let course = Course::begin(0);
+            let counts = std::thread::scope(|scope| {
+                scope.spawn(|| send(&near, 1, 100, 0, false, &course).unwrap());
+                scope.spawn(|| receive(&far, 3, false, &course).unwrap());
+                far.peek(&mut [0; 1]).unwrap();
+                let counts = course.counts_of(2);
+                course.stop();
+                counts
+            });
+            let [sent, received] = [0, 1].map(|nth| counts[nth].count);
+            assert!(sent.packets > 0, "{sent:?}");
+            assert_eq!(sent.bytes, sent.packets * 100);
+            let came = i64::try_from(received.packets).unwrap() - received.errors;
+            assert_eq!(received.bytes, u64::try_from(came).unwrap() * 100);
+        }
     }
 }
