@@ -247,6 +247,54 @@ fn what_was_answered_is_owed_until_it_is_at_the_server() {
     assert!(!owes(&hand));
 }
 
+/// A client with an answered write, and a server that takes its time for it.
+fn told_before_the_server() -> Hand {
+    let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), vec![1; 100]);
+    hand.open(BATCH);
+    hand.carry(FAR);
+    hand.carry(NEAR);
+    hand.server.terms.write_ns_max = 3 * MS;
+    assert!(hand.write(first_file(), 0, &[2; 10]), "nothing is tested");
+    hand
+}
+
+/// Servers drop what they have begun for a client that ends.
+#[test]
+fn the_server_hears_of_the_end_when_it_has_what_was_answered() {
+    let mut hand = told_before_the_server();
+    hand.end(NEAR);
+    hand.carry_all();
+    assert!(!hand.has_told_end);
+    hand.server_goes_on(3 * MS);
+    assert!(hand.has_told_end);
+    assert_eq!(hand.cut, None);
+}
+
+#[test]
+fn the_end_does_not_wait_for_what_was_begun() {
+    let mut hand = told_before_the_server();
+    let answered = hand.answers.len();
+    hand.end_in_write(first_file(), 10, &vec![3; 200_000]);
+    hand.carry_all();
+    assert!(!hand.has_told_end);
+    hand.server_goes_on(3 * MS);
+    assert!(hand.has_told_end);
+    assert_eq!(hand.answers.len(), answered);
+}
+
+#[test]
+fn nothing_is_waited_for_of_a_server_that_has_ended() {
+    let mut hand = told_before_the_server();
+    hand.carry(FAR);
+    hand.end(FAR);
+    hand.carry_all();
+    assert!(!hand.halves[NEAR].owes());
+    assert!(!hand.has_told_end);
+    hand.end(NEAR);
+    hand.carry_all();
+    assert!(hand.has_told_end);
+}
+
 fn random_steps(noise: &mut Noise) -> (Vec<Step>, Vec<u8>) {
     let mut steps = Vec::new();
     let mut image: Vec<u8> = Vec::new();

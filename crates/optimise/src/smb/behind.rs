@@ -100,6 +100,8 @@ impl Behind {
         self.files.clear();
         self.late.clear();
         self.passing = None;
+        self.unsettled.clear();
+        (self.unsettled_bytes, self.settled_bytes) = (0, 0);
     }
 
     /// A packet of the client's is passed on.

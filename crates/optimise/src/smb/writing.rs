@@ -3,8 +3,9 @@
 //! A file's writes may be answered early while nobody else can read it without a break before: the client holds an
 //! exclusive or batch oplock or a lease to write, or the far half has borrowed an exclusive one. The server does what it
 //! is asked in any order, and the client believes its writes done: so whatever the client asks next waits until they
-//! are, but for other writes to other places. A write that failed after it was answered makes every later request
-//! fail that moves the file's bytes, and its FLUSH and CLOSE.
+//! are, but for other writes to other places; and so does the client's end, for a server may drop what it has begun. A
+//! write that failed after it was answered makes every later request fail that moves the file's bytes, and its FLUSH and
+//! CLOSE.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +41,8 @@ pub struct Writing {
     announced: BTreeMap<u64, (FileId, bool)>,
     /// Those at the server, by our id.
     at_server: BTreeMap<u64, Part>,
+    /// The last of those, unless another request of the client's has come since.
+    newest: Option<u64>,
     /// What the server said of one that the client believes done.
     failed: BTreeMap<FileId, u32>,
     /// Ours for writes that are at the server.
@@ -171,9 +174,22 @@ impl Writing {
         self.announced.remove(&id).map(|(_, is_paid)| is_paid)
     }
 
+    /// The client's next request.
+    pub fn handle_next(&mut self) {
+        self.newest = None;
+    }
+
     /// A write that the client believes done goes to the server.
     pub fn handle_sent(&mut self, id: u64, part: Part) {
         self.at_server.insert(id, part);
+        self.newest = Some(id);
+    }
+
+    /// Whether the client's end must wait for writes that it believes done: not for one that it has not said the whole of.
+    #[must_use]
+    pub fn delays_end(&self, is_in_request: bool) -> bool {
+        let unfinished = self.newest.filter(|_| is_in_request);
+        self.at_server.keys().any(|id| Some(*id) != unfinished)
     }
 
     /// The server answered it: so much is written.

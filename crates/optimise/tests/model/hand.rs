@@ -23,6 +23,10 @@ pub struct Hand {
     pub now_ns: u64,
     /// For each half.
     on_way: [Vec<Bytes>; 2],
+    /// And whether the other half's end follows.
+    end_on_way: [bool; 2],
+    /// The server was told that the client sends no more.
+    pub has_told_end: bool,
     /// What the client was given.
     pub answers: Vec<u8>,
     pub cut: Option<Reason>,
@@ -39,6 +43,8 @@ impl Hand {
             server,
             now_ns: 0,
             on_way: [Vec::new(), Vec::new()],
+            end_on_way: [false; 2],
+            has_told_end: false,
             answers: Vec::new(),
             cut: None,
             next_id: 0,
@@ -119,14 +125,7 @@ impl Hand {
 
     /// Whether the near half has answered it at once.
     pub fn write(&mut self, file: FileId, offset: u64, data: &[u8]) -> bool {
-        let write = WriteRequest {
-            offset,
-            file,
-            channel: 0,
-            remaining: 0,
-            flags: 0,
-            data,
-        };
+        let write = written(file, offset, data);
         let before = self.answers.len();
         self.ask(Command::Write, |message| write.emit(message));
         self.answers.len() > before
@@ -150,11 +149,15 @@ impl Hand {
             self.halves[half].handle_peer(self.now_ns, bytes);
             self.drain(half);
         }
+        if std::mem::take(&mut self.end_on_way[half]) {
+            self.halves[half].handle_peer_end();
+            self.drain(half);
+        }
     }
 
     /// Until nothing is on its way.
     pub fn carry_all(&mut self) {
-        while !self.on_way.iter().all(Vec::is_empty) {
+        while !self.on_way.iter().all(Vec::is_empty) || self.end_on_way.contains(&true) {
             self.carry(FAR);
             self.carry(NEAR);
         }
@@ -167,6 +170,30 @@ impl Hand {
         self.drain(FAR);
     }
 
+    /// So much time passes at the server.
+    pub fn server_goes_on(&mut self, ns: u64) {
+        self.now_ns += ns;
+        self.server.handle_time(self.now_ns);
+        self.hear_server();
+    }
+
+    /// The application at this half sends no more.
+    pub fn end(&mut self, half: usize) {
+        self.halves[half].handle_local_end();
+        self.drain(half);
+    }
+
+    /// The client ends in the middle of a write.
+    pub fn end_in_write(&mut self, file: FileId, offset: u64, data: &[u8]) {
+        let whole = self.message(Command::Write, |message| {
+            written(file, offset, data).emit(message);
+        });
+        let part = Bytes::copy_from_slice(&whole[..whole.len() - 1]);
+        self.halves[NEAR].handle_local(self.now_ns, part);
+        self.drain(NEAR);
+        self.end(NEAR);
+    }
+
     /// What the near half is told of the link.
     pub fn hearing(&mut self, is_heard: bool, is_sure: bool) {
         self.halves[NEAR].handle_hearing(is_heard, is_sure);
@@ -174,6 +201,12 @@ impl Hand {
     }
 
     fn ask(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) {
+        let asked = self.message(command, body);
+        self.halves[NEAR].handle_local(self.now_ns, asked);
+        self.drain(NEAR);
+    }
+
+    fn message(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) -> Bytes {
         let is_greeting = [Command::Negotiate, Command::SessionSetup].contains(&command);
         let session = if is_greeting { 0 } else { SESSION };
         let is_tree = is_greeting || command == Command::TreeConnect;
@@ -191,8 +224,7 @@ impl Hand {
         .emit(&mut message);
         body(&mut message);
         self.next_id += 1;
-        self.halves[NEAR].handle_local(self.now_ns, packet(&message));
-        self.drain(NEAR);
+        packet(&message)
     }
 
     fn hear_server(&mut self) {
@@ -213,10 +245,23 @@ impl Hand {
                 }
                 Output::Peer(bytes) => self.on_way[1 - half].push(bytes),
                 Output::Cut(reason) => self.cut = Some(reason),
-                Output::Event(_) | Output::LocalEnd | Output::PeerEnd => (),
+                Output::LocalEnd => self.has_told_end |= half == FAR,
+                Output::PeerEnd => self.end_on_way[1 - half] = true,
+                Output::Event(_) => (),
                 Output::Timeout(_) | Output::Idle => return,
             }
         }
+    }
+}
+
+fn written(file: FileId, offset: u64, data: &[u8]) -> WriteRequest<'_> {
+    WriteRequest {
+        offset,
+        file,
+        channel: 0,
+        remaining: 0,
+        flags: 0,
+        data,
     }
 }
 

@@ -46,6 +46,7 @@ pub struct FarCifs {
     /// What we ask while a packet of the client's is passed on in pieces.
     pub(super) later: VecDeque<Bytes>,
     has_client_ended: bool,
+    has_server_ended: bool,
     pub(super) agreed: Agreed,
     pub(super) multiplex: Multiplex,
     pub(super) reading: Reading,
@@ -78,6 +79,7 @@ impl FarCifs {
             held: None,
             later: VecDeque::new(),
             has_client_ended: false,
+            has_server_ended: false,
             agreed,
             multiplex: Multiplex::default(),
             reading,
@@ -150,11 +152,18 @@ impl FarCifs {
         if self.is_blind {
             out.local(self.client.take_held());
         }
+        if !self.writing.delays_end(self.client.has_rest()) {
+            self.end(out);
+        }
+        Ok(())
+    }
+
+    /// Behind the client's end; of a server that has ended, too, nothing is to be waited for.
+    fn end(&mut self, out: &mut Outbox) {
         if self.has_client_ended {
             out.local(self.client.take_held());
             out.local_end();
         }
-        Ok(())
     }
 
     pub(crate) fn handle_server(
@@ -189,12 +198,18 @@ impl FarCifs {
     ) -> Result<(), Reason> {
         self.reading.is_quiet = true;
         self.has_client_ended = true;
-        self.go_on(out, stats)
+        self.go_on(out, stats)?;
+        if self.has_server_ended {
+            self.end(out);
+        }
+        Ok(())
     }
 
     pub(crate) fn handle_server_end(&mut self, out: &mut Outbox) -> Result<(), Reason> {
         self.reading.is_quiet = true;
+        self.has_server_ended = true;
         out.peer(self.server.take_held());
+        self.end(out);
         Ok(())
     }
 
@@ -300,6 +315,7 @@ impl FarCifs {
         out: &mut Outbox,
         stats: &mut Stats,
     ) -> Result<(), Reason> {
+        self.writing.handle_next();
         let message = packet.slice(PREFIX_BYTES..);
         for effect in effects(&message) {
             self.guarded().handle_effect(effect, out, stats);
