@@ -127,6 +127,7 @@ impl Half {
         if !matches!(self.state, State::NearSmb(_)) {
             self.out.peer_end();
         }
+        self.end_both();
     }
 
     /// The flow sends no more.
@@ -143,6 +144,14 @@ impl Half {
         self.settle(result);
         // The far half of SMB may have to wait for the server first.
         if !matches!(self.state, State::FarSmb(_)) {
+            self.out.local_end();
+        }
+        self.end_both();
+    }
+
+    /// Of an application that has ended nothing is to be waited for before it hears of the other's end.
+    fn end_both(&mut self) {
+        if self.has_local_ended && self.has_peer_ended {
             self.out.local_end();
         }
     }

@@ -293,6 +293,13 @@ fn nothing_is_waited_for_of_a_server_that_has_ended() {
     hand.end(NEAR);
     hand.carry_all();
     assert!(hand.has_told_end);
+    // The same the other way round.
+    let mut hand = told_before_the_server();
+    hand.end(NEAR);
+    hand.carry(FAR);
+    assert!(!hand.has_told_end);
+    hand.end(FAR);
+    assert!(hand.has_told_end);
 }
 
 fn random_steps(noise: &mut Noise) -> (Vec<Step>, Vec<u8>) {

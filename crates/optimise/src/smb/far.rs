@@ -47,7 +47,6 @@ pub struct FarSmb {
     /// What we ask while a packet of the client's is passed on in pieces.
     later: VecDeque<Bytes>,
     has_client_ended: bool,
-    has_server_ended: bool,
     /// What a client asked that began in SMB1, and the answer, if that is of SMB1, too.
     cifs: (Option<Bytes>, Option<Bytes>),
     pub(super) connection: Connection,
@@ -77,7 +76,6 @@ impl FarSmb {
             held: None,
             later: VecDeque::new(),
             has_client_ended: false,
-            has_server_ended: false,
             cifs: (None, None),
             reading: Reading::new(&settings),
             opening: Opening::new(knows),
@@ -165,18 +163,11 @@ impl FarSmb {
                 }
             }
         }
-        if !self.writing.delays_end(self.client.has_rest()) {
-            self.end(out);
-        }
-        Ok(())
-    }
-
-    /// Behind the client's end; of a server that has ended, too, nothing is to be waited for.
-    fn end(&mut self, out: &mut Outbox) {
-        if self.has_client_ended {
+        if self.has_client_ended && !self.writing.delays_end(self.client.has_rest()) {
             out.local(self.client.take_held());
             out.local_end();
         }
+        Ok(())
     }
 
     /// A request of ours. It never gets into the middle of one of the client's.
@@ -216,18 +207,12 @@ impl FarSmb {
     ) -> Result<(), Reason> {
         self.reading.is_quiet = true;
         self.has_client_ended = true;
-        self.go_on(out, stats)?;
-        if self.has_server_ended {
-            self.end(out);
-        }
-        Ok(())
+        self.go_on(out, stats)
     }
 
     pub(crate) fn handle_server_end(&mut self, out: &mut Outbox) -> Result<(), Reason> {
         self.reading.is_quiet = true;
-        self.has_server_ended = true;
         out.peer(self.server.take_held());
-        self.end(out);
         Ok(())
     }
 

@@ -46,7 +46,6 @@ pub struct FarCifs {
     /// What we ask while a packet of the client's is passed on in pieces.
     pub(super) later: VecDeque<Bytes>,
     has_client_ended: bool,
-    has_server_ended: bool,
     pub(super) agreed: Agreed,
     pub(super) multiplex: Multiplex,
     pub(super) reading: Reading,
@@ -79,7 +78,6 @@ impl FarCifs {
             held: None,
             later: VecDeque::new(),
             has_client_ended: false,
-            has_server_ended: false,
             agreed,
             multiplex: Multiplex::default(),
             reading,
@@ -152,18 +150,11 @@ impl FarCifs {
         if self.is_blind {
             out.local(self.client.take_held());
         }
-        if !self.writing.delays_end(self.client.has_rest()) {
-            self.end(out);
-        }
-        Ok(())
-    }
-
-    /// Behind the client's end; of a server that has ended, too, nothing is to be waited for.
-    fn end(&mut self, out: &mut Outbox) {
-        if self.has_client_ended {
+        if self.has_client_ended && !self.writing.delays_end(self.client.has_rest()) {
             out.local(self.client.take_held());
             out.local_end();
         }
+        Ok(())
     }
 
     pub(crate) fn handle_server(
@@ -198,18 +189,12 @@ impl FarCifs {
     ) -> Result<(), Reason> {
         self.reading.is_quiet = true;
         self.has_client_ended = true;
-        self.go_on(out, stats)?;
-        if self.has_server_ended {
-            self.end(out);
-        }
-        Ok(())
+        self.go_on(out, stats)
     }
 
     pub(crate) fn handle_server_end(&mut self, out: &mut Outbox) -> Result<(), Reason> {
         self.reading.is_quiet = true;
-        self.has_server_ended = true;
         out.peer(self.server.take_held());
-        self.end(out);
         Ok(())
     }
 
