@@ -36,6 +36,9 @@ const FIRST: usize = 5;
 /// Of what shrinks less, nothing is learned about the levels.
 const SHRINKS_MIN: f64 = 0.1;
 
+/// Content that shrinks more than ordinary one by a larger factor says nothing of what comes next: a record of zeros shrinks a
+/// thousandfold, and behind it all may be known, so that nothing tells otherwise for long.
+const SHRINKS_BELIEVED: f64 = 2.0;
 /// What one encoder looks through of what is new, bytes per second (`docs/results/reduce.md`).
 const NEW_SPEED: f64 = 0.9e9;
 
@@ -243,7 +246,8 @@ impl Levels {
     fn sampling_for(&self, link_bytes_s: f64) -> Sampling {
         let codec = self.codec();
         let known = self.known.iter().find(|known| known.codec == codec);
-        let carried = link_bytes_s * known.map_or(1.0, |known| self.ratio(known));
+        let shrinks = self.shrinks.min(SHRINKS_BELIEVED);
+        let carried = link_bytes_s * known.map_or(1.0, |known| 1.0 + known.gain * shrinks);
         let bound = match self.sampling {
             Sampling::Dense => NEW_SPEED * GAIN_MIN,
             Sampling::Sparse => NEW_SPEED / GAIN_MIN,
@@ -313,6 +317,14 @@ mod tests {
             assert_eq!(of_link(mbit_s), Sampling::Dense, "{mbit_s}");
         }
         assert_eq!(of_link(10_000.0), Sampling::Sparse);
+    }
+
+    #[test]
+    fn a_record_of_zeros_does_not_make_a_slow_link_fast() {
+        let mut levels = Levels::new(None);
+        levels.handle_sample(levels.codec(), 64 << 10, 30, 20_000);
+        levels.choose(1.0, 45e6 / 8.0);
+        assert_eq!(levels.sampling(), Sampling::Dense);
     }
 
     #[test]
