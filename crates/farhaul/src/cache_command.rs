@@ -275,7 +275,13 @@ impl Verify {
         };
         let is_absent =
             |kind| kind == ErrorKind::NotFound || (kind == ErrorKind::NotADirectory && is_named);
+        let is_link = path.is_symlink();
         let found = match verify(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound && is_link => {
+                let what =
+                    "a symbolic link to what is not there; a gateway keeps nothing on disk so";
+                return Err(Failure::failed(format!("{}: {what}", path.display())));
+            }
             Err(error) if is_absent(error.kind()) => Vec::new(),
             other => {
                 other.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?
@@ -304,13 +310,13 @@ impl Verify {
 fn verified_document(stores: &[Verified]) -> Value {
     let stores = stores.iter().map(|store| {
         json!({
-            "path": store.path,
+            "path": store.path.to_string_lossy(),
             "segments": store.segments,
             "bytes": store.bytes,
             "bad_blocks": store.bad_blocks,
             "unreadable_files": store.unreadable.len(),
             "unreadable": store.unreadable.iter().map(|file| json!({
-                "path": file.path,
+                "path": file.path.to_string_lossy(),
                 "why": file.why,
             })).collect::<Vec<_>>(),
         })
@@ -345,6 +351,12 @@ impl Warm {
     fn run(self) -> Result<(), Failure> {
         let path = std::path::absolute(&self.path)
             .map_err(|error| Failure::failed(format!("{}: {error}", self.path.display())))?;
+        if path.to_str().is_none() {
+            return Err(Failure::usage(format!(
+                "{}: only names in UTF-8 can be told to a gateway; rename it, or give it another name with `ln -s`",
+                path.display()
+            )));
+        }
         let wanted = WarmRequest {
             path,
             peer: self.peer.clone(),
@@ -414,12 +426,27 @@ fn warming_page(warming: &WarmingStatus) -> String {
         warming.flow,
         clean(end)
     );
-    if warming.copied_bytes > 0 {
-        // Writing to a String cannot fail.
+    // Writing to a String cannot fail.
+    let copied_bytes = warming.copied_bytes.saturating_sub(warming.repeated_bytes);
+    if copied_bytes > 0 {
         let _ = writeln!(
             text,
             "The peer reads {} of it from a copy of its own.",
-            bytes(warming.copied_bytes)
+            bytes(copied_bytes)
+        );
+    }
+    if warming.repeated_bytes > 0 {
+        let (why, what_to_do) = match warming.copied_bytes {
+            0 => ("the peer has forgotten what it refers to", "Warm it"),
+            _ => (
+                "the peer's copy is not what it was",
+                "Have it read again there (`farhaul cache warm PATH --copy`), then warm this",
+            ),
+        };
+        let _ = writeln!(
+            text,
+            "{} of it went once more and is not remembered: {why}. {what_to_do} once more.",
+            bytes(warming.repeated_bytes)
         );
     }
     // Of one that was broken off nobody here knows what is left of it: a gateway may have restarted.
@@ -495,5 +522,30 @@ mod tests {
         assert!(page(None).contains("in memory, the rest on disk"));
         let broken_off = page(Some("peer-restarted"));
         assert!(broken_off.ends_with(": peer-restarted\n"), "{broken_off}");
+    }
+
+    #[test]
+    fn what_the_peer_could_not_make_of_its_copy_is_not_told_to_be_remembered() {
+        let page = |copied_bytes, repeated_bytes| {
+            warming_page(&WarmingStatus {
+                file_bytes: 101,
+                memory_bytes: 200,
+                copied_bytes,
+                repeated_bytes,
+                end: Some("sent".to_owned()),
+                ..WarmingStatus::default()
+            })
+        };
+        let right = page(101, 0);
+        assert!(right.contains("reads 101 B of it from a copy"), "{right}");
+        assert!(!right.contains("once more"), "{right}");
+        let changed = page(101, 101);
+        assert!(!changed.contains("from a copy of its own"), "{changed}");
+        let told =
+            "101 B of it went once more and is not remembered: the peer's copy is not what it was.";
+        assert!(changed.contains(told), "{changed}");
+        let forgotten = page(0, 50);
+        let told = "the peer has forgotten what it refers to. Warm it once more.";
+        assert!(forgotten.contains(told), "{forgotten}");
     }
 }

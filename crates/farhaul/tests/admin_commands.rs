@@ -6,7 +6,10 @@
 #[allow(clippy::indexing_slicing)]
 mod schema;
 
+use std::ffi::OsStr;
 use std::future::Future;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::{Command, Output, Stdio};
@@ -351,6 +354,36 @@ fn a_folder_without_a_store_is_refused_unless_it_is_to_be_made() {
     assert_eq!(out(&run(&verify)), "nothing is on disk\n");
     std::fs::create_dir_all(&store).unwrap();
     assert_eq!(out(&run(&verify)), "nothing is on disk\n");
+    std::fs::remove_dir(&store).unwrap();
+    symlink(site.0.join("nowhere"), &store).unwrap();
+    let output = run(&verify);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        error.contains("a symbolic link to what is not there"),
+        "{error}"
+    );
+}
+
+/// What a path of the file system may be, and a document in JSON may not.
+#[test]
+fn names_that_are_not_utf_8_are_refused_or_shown_as_well_as_can_be() {
+    let site = Site::new("bytes");
+    let name = OsStr::from_bytes(b"\xff-store");
+    let folder = site.0.join(name);
+    std::fs::create_dir_all(folder.join("hq/sent")).unwrap();
+    let farhaul = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farhaul"));
+        command.args(words).arg(&folder).output().unwrap()
+    };
+    let warm = farhaul(&["cache", "warm", "--socket", "/nowhere/gateway.sock"]);
+    assert_eq!(warm.status.code(), Some(2), "{warm:?}");
+    let error = String::from_utf8_lossy(&warm.stderr).into_owned();
+    assert!(error.contains("only names in UTF-8"), "{error}");
+    let verify = farhaul(&["cache", "verify", "--json", "--path"]);
+    let document: serde_json::Value = serde_json::from_str(&out(&verify)).unwrap();
+    let path = document["stores"][0]["path"].as_str().unwrap();
+    assert!(path.ends_with("\u{fffd}-store/hq/sent"), "{path}");
 }
 
 #[test]

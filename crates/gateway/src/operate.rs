@@ -312,6 +312,7 @@ fn reduction_status(figures: Figures) -> ReductionStatus {
             evicted_segments: disk.evicted,
             bad_blocks: disk.bad_blocks,
             unusable_files: disk.unusable_files,
+            barred_files: disk.barred_files,
             failed: disk.failed,
             unsynced_segments: disk.unsynced,
             syncing: disk.is_syncing,

@@ -1,7 +1,7 @@
 //! Opens files that must be regular ones. What else stands in their place is named, and nobody waits for it: a pipe has no end until
 //! somebody writes to it, a device may have none at all.
 
-use std::fs::{File, FileType, Metadata, OpenOptions, metadata};
+use std::fs::{File, FileType, Metadata, OpenOptions, metadata, symlink_metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -18,9 +18,20 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     // And again, should it have changed meanwhile.
     let file = options
         .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(path)?;
+        .open(path)
+        .map_err(|error| named_link(path, error))?;
     check(&file.metadata()?)?;
     Ok(file)
+}
+
+/// Who is told that there is no such file, and sees one, should know that it is a link.
+pub(crate) fn named_link(path: &Path, error: io::Error) -> io::Error {
+    match error.kind() {
+        kind @ io::ErrorKind::NotFound if symlink_metadata(path).is_ok() => {
+            io::Error::new(kind, "a symbolic link to what is not there")
+        }
+        _ => error,
+    }
 }
 
 /// Refuses what is no regular file.

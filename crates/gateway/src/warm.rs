@@ -216,6 +216,8 @@ impl Gateway {
             let out = self.send_all(file, &flow, &entry, (out, theirs)).await?;
             flow.finish();
             while back.next(&flow).await.map_err(Failure::Flow)?.is_some() {}
+            let repeated_bytes = out.repeated_bytes();
+            lock(&self.warmings).change(entry.id, |it| it.repeated_bytes = repeated_bytes);
             out.settle();
             Ok(())
         };
@@ -386,7 +388,8 @@ async fn read_on(
     file.take(wanted as u64).read_to_end(&mut bytes).await?;
     *rest -= bytes.len() as u64;
     if bytes.len() < wanted {
-        let left = file_bytes - *rest;
+        let read = file_bytes - *rest;
+        let left = file.metadata().await.map_or(read, |facts| facts.len());
         let message =
             format!("became shorter while it was read: {left} of {file_bytes} bytes are left");
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));

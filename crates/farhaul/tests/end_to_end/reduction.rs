@@ -517,7 +517,9 @@ fn a_file_that_both_sites_have_is_remembered_without_being_sent() {
         let told = warm();
         assert!(told.status.success());
         let status: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
-        (wire_bytes(&world) - before, status["copied_bytes"].clone())
+        let of = |name: &str| status[name].as_u64().unwrap();
+        let copied = (of("copied_bytes"), of("repeated_bytes"));
+        (wire_bytes(&world) - before, copied)
     };
     let forget = || {
         let epoch = || reduction_figure(&world, Side::B, "/epoch");
@@ -530,7 +532,7 @@ fn a_file_that_both_sites_have_is_remembered_without_being_sent() {
     copy(&similar);
     forget();
     let (bytes, copied) = warmed();
-    assert_eq!(copied, 2 << 20);
+    assert_eq!(copied, (2 << 20, 0));
     assert!((1 << 20..FILE_BYTES as u64 / 2).contains(&bytes), "{bytes}");
     let again = fetch(&world, 5000);
     assert!(again < FILE_BYTES as u64 / 50, "{again}");
@@ -538,16 +540,17 @@ fn a_file_that_both_sites_have_is_remembered_without_being_sent() {
     copy(&same);
     forget();
     let (bytes, copied) = warmed();
-    assert_eq!(copied, FILE_BYTES);
+    assert_eq!(copied, (FILE_BYTES as u64, 0));
     assert!(bytes < FILE_BYTES as u64 / 50, "{bytes}");
     assert!(fetch(&world, 5000) < FILE_BYTES as u64 / 50);
     std::fs::write(&same, content(1, FILE_BYTES)).unwrap();
     forget();
-    let (bytes, _) = warmed();
+    let (bytes, copied) = warmed();
     assert!(
         bytes > FILE_BYTES as u64,
         "nothing of it was right, so it was asked for: {bytes}"
     );
+    assert_eq!(copied, (FILE_BYTES as u64, FILE_BYTES as u64));
     assert_known(&world, 5000);
     for path in [sent, same, similar] {
         std::fs::remove_file(path).unwrap();

@@ -59,6 +59,7 @@ pub(crate) fn store_trouble(status: &Status) -> Option<(String, String)> {
         .collect();
     let failed: u64 = disks.iter().map(|disk| disk.failed).sum();
     let bad_blocks: u64 = disks.iter().map(|disk| disk.bad_blocks).sum();
+    let barred: u64 = disks.iter().map(|disk| disk.barred_files).sum();
     let last = |count: fn(&DiskStatus) -> u64| {
         let of = disks.iter().filter(|disk| count(disk) > 0);
         of.filter_map(|disk| disk.problem.as_deref())
@@ -67,8 +68,24 @@ pub(crate) fn store_trouble(status: &Status) -> Option<(String, String)> {
     };
     if failed > 0 {
         let last = last(|disk| disk.failed);
-        let what = format!("the disk of the store fails, {failed} times since start, last: {last}");
-        let remedy = "see that the folder of `store.disk` is there, is the gateway's and has room, then restart the gateway";
+        // Some come with what to do.
+        let (last, remedy) = last.rsplit_once("; ").unwrap_or((
+            last,
+            "see that the folder of `store.disk` is there, is the gateway's and has room, then restart the gateway",
+        ));
+        let often = match failed {
+            1 => "once".to_owned(),
+            _ => format!("{failed} times"),
+        };
+        let what = format!("the disk of the store fails, {often} since start, last: {last}");
+        return Some((what, remedy.to_owned()));
+    }
+    if barred > 0 {
+        let last = last(|disk| disk.barred_files);
+        let what = format!(
+            "the store on disk has no room for {barred} of its files, something else is in their place, last: {last}"
+        );
+        let remedy = "`farhaul cache verify` names what it is; remove it, then restart the gateway";
         return Some((what, remedy.to_owned()));
     }
     if bad_blocks > 0 {
@@ -181,6 +198,29 @@ mod tests {
         status.bypass = true;
         assert!(next(&status).unwrap().contains("farhaul bypass off"));
     }
+    /// A gateway with two peers, of which one has this disk.
+    fn with_disk(disk: DiskStatus) -> Status {
+        let peer = |disk| PeerStatus {
+            state: PeerState::Up,
+            reduction: Some(ReductionStatus {
+                disk: Some(disk),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        Status {
+            peers: vec![peer(DiskStatus::default()), peer(disk)],
+            ..Default::default()
+        }
+    }
+
+    fn assert_told(disk: DiskStatus, parts: &[&str]) {
+        let shown = next(&with_disk(disk)).unwrap();
+        for part in parts {
+            assert!(shown.contains(part), "{shown}");
+        }
+    }
+
     #[test]
     fn a_disk_that_fails_or_is_damaged_is_something_to_fix() {
         let disk = DiskStatus {
@@ -189,51 +229,54 @@ mod tests {
             problem: Some("cannot write to /store/hq/sent: no such file".into()),
             ..Default::default()
         };
-        let healthy = ReductionStatus {
-            disk: Some(DiskStatus::default()),
-            ..Default::default()
-        };
-        let peer = |reduction| PeerStatus {
-            state: PeerState::Up,
-            reduction: Some(reduction),
-            ..Default::default()
-        };
-        let with = |disk| ReductionStatus {
-            disk: Some(disk),
-            ..Default::default()
-        };
-        let of = |disk: DiskStatus| Status {
-            peers: vec![peer(healthy.clone()), peer(with(disk))],
-            ..Default::default()
-        };
-        assert_eq!(next(&of(DiskStatus::default())), None);
-        let shown = next(&of(disk.clone())).unwrap();
-        for part in [
+        assert_eq!(next(&with_disk(DiskStatus::default())), None);
+        let told = [
             "fails, 18 times",
             "last: cannot write to /store/hq/sent",
             "restart the gateway",
-        ] {
-            assert!(shown.contains(part), "{shown}");
-        }
+        ];
+        assert_told(disk.clone(), &told);
         let damaged = DiskStatus {
             failed: 0,
             problem: Some("/store/hq/sent: 3 blocks of a segment are damaged".into()),
             ..disk.clone()
         };
-        let shown = next(&of(damaged)).unwrap();
-        for part in [
+        let told = [
             "3 damaged blocks",
             "sent again",
             "last: /store/hq/sent",
             "farhaul cache clear",
-        ] {
-            assert!(shown.contains(part), "{shown}");
-        }
+        ];
+        assert_told(damaged, &told);
         let cleared = DiskStatus {
             problem: None,
             ..disk
         };
-        assert_eq!(next(&of(cleared)), None);
+        assert_eq!(next(&with_disk(cleared)), None);
+    }
+
+    #[test]
+    fn a_remedy_that_is_known_is_told_once_and_what_is_in_the_way_until_it_is_gone() {
+        let with_remedy = DiskStatus {
+            failed: 1,
+            problem: Some("cannot write: read-only; make the file system writable".into()),
+            ..Default::default()
+        };
+        let shown = next(&with_disk(with_remedy)).unwrap();
+        let told =
+            "fails, once since start, last: cannot write: read-only; make the file system writable";
+        assert!(shown.ends_with(told), "{shown}");
+        let barred = DiskStatus {
+            barred_files: 6,
+            problem: Some("/store/hq/sent/segments-00000000 is in the way".into()),
+            ..Default::default()
+        };
+        let told = [
+            "no room for 6 of its files",
+            "segments-00000000 is in the way",
+            "farhaul cache verify",
+        ];
+        assert_told(barred, &told);
     }
 
     #[test]

@@ -226,6 +226,8 @@ pub struct DiskStatus {
     pub bad_blocks: u64,
     /// Files that could not be used: cut short, unreadable, no files, removed while the gateway ran, or a damaged label.
     pub unusable_files: u64,
+    /// Places of files of segments that something else takes: the store is so much smaller until they are removed.
+    pub barred_files: u64,
     /// Reads, writes and reservations that failed.
     pub failed: u64,
     /// Segments that were written and are not durable: a power failure would take them.
@@ -256,6 +258,9 @@ pub struct WarmingStatus {
     pub sent_bytes: u64,
     /// What of it the peer has read from a copy of its own instead.
     pub copied_bytes: u64,
+    /// What the peer could not make of what it was sent, because its copy has changed or it has forgotten something: that went once
+    /// more, and is not remembered. Known at the end.
+    pub repeated_bytes: u64,
     /// What the gateways can remember of one direction in memory.
     pub memory_bytes: u64,
     /// What the disk here keeps of that direction, and finds again when it has left the memory; 0 unless both gateways have one.

@@ -38,7 +38,15 @@ pub(super) fn disk(patient: &Patient) -> Check {
         return Check::fail(
             name,
             format!("{shown} cannot be written: {error}"),
-            "give it to the user that runs the gateway (and run doctor as that user)",
+            match error.kind() {
+                ErrorKind::ReadOnlyFilesystem => {
+                    "make the file system writable, or choose another `store.disk.path`"
+                }
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                    "make room there, or choose another `store.disk.path`"
+                }
+                _ => "give it to the user that runs the gateway (and run doctor as that user)",
+            },
         );
     }
     if let Some((what, remedy)) = patient.status.and_then(store_trouble) {

@@ -91,6 +91,14 @@ impl Outbound {
         }
     }
 
+    /// Bytes that the peer could not make of what it was sent and that went again: they are not remembered.
+    pub(crate) fn repeated_bytes(&self) -> u64 {
+        match self {
+            Self::Plain => 0,
+            Self::Records(writer) => writer.repeated_bytes(),
+        }
+    }
+
     /// Both directions have ended well.
     pub fn settle(self) {
         if let Self::Records(writer) = self {

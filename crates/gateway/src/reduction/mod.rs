@@ -189,6 +189,8 @@ pub struct DiskFigures {
     pub bad_blocks: u64,
     /// Files that could not be used, or were removed meanwhile.
     pub unusable_files: u64,
+    /// Places of files that something else takes.
+    pub barred_files: u64,
     /// Reads and writes that failed, and times there was no room to reserve.
     pub failed: u64,
     /// Segments that were written and are not durable.
@@ -211,6 +213,7 @@ impl DiskFigures {
         self.evicted += counts.evicted;
         self.bad_blocks += counts.bad_blocks;
         self.unusable_files += counts.unusable_files;
+        self.barred_files += counts.barred_files;
         self.failed += counts.failed + counts.full;
         self.unsynced += counts.unsynced;
         self.is_syncing |= counts.is_syncing;

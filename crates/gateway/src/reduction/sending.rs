@@ -51,6 +51,8 @@ struct Unread {
     kept: VecDeque<Kept>,
     /// What they cost.
     kept_bytes: u64,
+    /// Content that was said again in plain words: the peer has it and does not remember it.
+    repeated_bytes: u64,
     is_over: bool,
     /// The peer does not read it any more.
     is_gone: bool,
@@ -205,6 +207,13 @@ impl Sending {
         let may = self.left_out == 0;
         self.left_out = self.left_out.saturating_sub(1);
         may
+    }
+
+    /// Content of this flow that was said again, as long as it is not over.
+    pub(super) fn repeated_bytes(&self, flow: u64) -> u64 {
+        self.flows
+            .get(&flow)
+            .map_or(0, |unread| unread.repeated_bytes)
     }
 
     /// Nothing more comes from this flow, and both its directions have ended well.
@@ -401,12 +410,15 @@ impl Sending {
         why: Why,
         absent: (u64, u64),
     ) {
-        let unread = self.flows.get_mut(&flow);
-        let mut kept = unread.into_iter().flat_map(|unread| &mut unread.kept);
+        let Some(unread) = self.flows.get_mut(&flow) else {
+            return;
+        };
+        let mut kept = unread.kept.iter_mut();
         let Some(kept) = kept.find(|kept| kept.record == record && !kept.is_asked) else {
             return;
         };
         kept.is_asked = true;
+        unread.repeated_bytes += kept.bytes.len() as u64;
         self.missed += 1;
         let (position, bytes) = (kept.position, kept.bytes.clone());
         let is_current = kept.epoch == half.epoch;

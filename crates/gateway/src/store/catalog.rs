@@ -66,6 +66,8 @@ pub struct Counts {
     pub bad_blocks: u64,
     /// Files that could not be used, or were removed meanwhile.
     pub unusable_files: u64,
+    /// Places of files that something else takes.
+    pub barred_files: u64,
     /// Times everything was dropped because it was another store's, machine's or version's.
     pub foreign: u64,
     /// Times the file system refused to reserve room.

@@ -482,8 +482,8 @@ impl<F: Files> Store for Embedded<F> {
         lock(&self.catalog).entries.clear();
         let there = std::mem::take(&mut self.there);
         clear::remove(&self.files, there).map_err(|error| self.failed("cannot clear", error))?;
-        // What was wrong is gone with what was there.
-        lock(&self.catalog).counts.problem = None;
+        // What was wrong is gone with what was there, but for what is none of ours.
+        lock(&self.catalog).counts.problem = self.tell_barred();
         Ok(())
     }
 

@@ -144,7 +144,8 @@ impl Files for Folder {
     }
 
     fn length(&self, file: u32) -> io::Result<u64> {
-        let facts = fs::metadata(self.path_of(file))?;
+        let path = self.path_of(file);
+        let facts = fs::metadata(&path).map_err(|error| regular::named_link(&path, error))?;
         regular::check(&facts)?;
         Ok(facts.len())
     }

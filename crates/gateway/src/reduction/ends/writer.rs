@@ -35,6 +35,13 @@ const ECHO_SHARE: usize = 8;
 /// However little is left, a batch is no more than so many times what the link carries.
 const SHARE_MIN: f64 = 1e-3;
 
+/// What a flow takes at once, of whose bytes this share is left, on a link of this rate that so many use.
+fn batch_bytes(rate_bytes_s: u64, sharers: f64, share: f64) -> usize {
+    let link_bytes = (rate_bytes_s * BATCH_MS / 1000) as f64;
+    let batch_bytes = link_bytes / sharers.sqrt() / share.max(SHARE_MIN);
+    (batch_bytes as usize).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX)
+}
+
 /// Makes records of a flow's bytes.
 pub struct Writer {
     reduction: Arc<Reduction>,
@@ -68,6 +75,11 @@ impl Writer {
         }
     }
 
+    /// See [`super::Outbound::repeated_bytes`].
+    pub(super) fn repeated_bytes(&self) -> u64 {
+        lock(&self.reduction.sending).repeated_bytes(self.flow)
+    }
+
     /// Both directions have ended well.
     pub(super) fn settle(mut self) {
         self.is_settled = true;
@@ -75,15 +87,15 @@ impl Writer {
         sending.finish(&mut lock(&self.reduction.store.encoder), self.flow);
     }
 
-    /// No longer than the link is busy with it: a record can be read only when it is whole.
+    /// No longer than the link is busy with it: a record can be read only when it is whole. Of several flows each takes longer, so
+    /// they make smaller ones; not as much smaller as there are flows, for small ones compress less. It is what a flow has in
+    /// memory as well.
     pub(super) fn batch_bytes(&self, flow: &FlowHandle) -> usize {
         let rate_bytes_s = flow.session().rate_bytes_s();
         if rate_bytes_s == 0 {
             return BATCH_BYTES_FIRST;
         }
-        let link_bytes = rate_bytes_s * BATCH_MS / 1000;
-        let batch_bytes = link_bytes as f64 / self.share.max(SHARE_MIN);
-        (batch_bytes as usize).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX)
+        batch_bytes(rate_bytes_s, flow.session().sharers(), self.share)
     }
 
     pub(super) async fn send(&mut self, flow: &FlowHandle, batch: Bytes) -> Result<(), ResetCode> {
@@ -347,5 +359,15 @@ mod tests {
         }
         assert_eq!(lock(&reduction.sending).left_out, 8);
         drop(busy);
+    }
+
+    #[test]
+    fn flows_that_share_a_link_make_smaller_records() {
+        let of = |sharers| batch_bytes(12_500_000, sharers, 1.0);
+        assert_eq!(of(1.0), 250_000);
+        assert_eq!(of(25.0), 50_000);
+        assert_eq!(of(1e4), BATCH_BYTES_MIN);
+        // As little is left of what is known, more of it goes at once.
+        assert_eq!(batch_bytes(12_500_000, 25.0, 0.01), BATCH_BYTES_MAX);
     }
 }

@@ -100,6 +100,7 @@ impl<F: Files> Embedded<F> {
         };
         if length.is_err() && file < self.files_max {
             self.barred.insert(file);
+            lock(&self.catalog).counts.barred_files = self.barred.len() as u64;
         }
         let error = StoreError::Disk {
             what: "cannot use",
@@ -113,6 +114,17 @@ impl<F: Files> Embedded<F> {
             counts.problem = Some(before.unwrap_or_default() + &error.to_string());
         }
         length.is_ok()
+    }
+
+    /// What stands in the place of files of segments, if anything does.
+    pub(super) fn tell_barred(&self) -> Option<String> {
+        let first = self.files.path_of(*self.barred.first()?);
+        let first = first.display();
+        let others = self.barred.len() - 1;
+        Some(match others {
+            0 => format!("{first} is in the way of a file of segments"),
+            _ => format!("{first} and {others} more are in the way of files of segments"),
+        })
     }
 
     fn recover_file(&mut self, file: u32, footers: &[u8]) {

@@ -1,6 +1,7 @@
 //! The store in a folder of the file system where somebody has put something else, or cut something off.
 
 use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -79,6 +80,30 @@ fn what_is_no_file_is_named_and_left_alone_and_the_store_goes_on_without_it() {
     let folder = "a folder, no regular file";
     assert_eq!(what, ["a pipe, no regular file", folder, folder]);
     assert_eq!(wrong[0].0, place.file("segments-00000000"));
+}
+
+#[test]
+fn what_is_in_the_way_of_a_file_is_told_of_also_when_the_store_was_cleared() {
+    let place = Place::new("barred");
+    drop(place.open(3).unwrap());
+    fs::create_dir(place.file("segments-00000001")).unwrap();
+    symlink(place.file("nowhere"), place.file("segments-00000002")).unwrap();
+    let mut store = place.open(3).unwrap();
+    let before = counts(&store);
+    assert_eq!(before.barred_files, 2);
+    let problem = before.problem.unwrap();
+    assert!(
+        problem.contains("segments-00000002: a symbolic link to what is not there: "),
+        "{problem}"
+    );
+    store.clear().unwrap();
+    let after = counts(&store);
+    assert_eq!(after.barred_files, 2);
+    let problem = after.problem.unwrap();
+    assert!(
+        problem.ends_with("segments-00000001 and 1 more are in the way of files of segments"),
+        "{problem}"
+    );
 }
 
 #[test]
