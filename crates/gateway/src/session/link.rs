@@ -1,6 +1,5 @@
 //! What a session knows of its link.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farhaul_tunnel::PathView;
@@ -19,9 +18,7 @@ impl Session {
     /// What the path is thought to carry, bytes per second: before anything was sent what was told of it; 0 while not known.
     pub fn rate_bytes_s(&self) -> u64 {
         let told_bits_s = self.path_settings.link_bits_per_s.unwrap_or(0);
-        // What was noted when something was last sent may be from before the controller was told.
-        let found = self.path().map(|view| view.rate as u64);
-        match found.unwrap_or_else(|| self.rate_bytes_s.load(Ordering::Relaxed)) {
+        match self.path().map_or(0, |view| view.rate as u64) {
             0 => told_bits_s / 8,
             found => found,
         }

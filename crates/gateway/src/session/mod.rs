@@ -99,8 +99,6 @@ pub struct Session {
     has_optimisers: AtomicBool,
     /// Flows on which the gateways talk of records: nobody's connections.
     channels: AtomicUsize,
-    /// What the path is thought to carry; 0 while not known.
-    rate_bytes_s: AtomicU64,
     sharing: Mutex<sharing::Sharing>,
     started: Instant,
     keep_alive: Duration,
@@ -171,7 +169,6 @@ impl Session {
             reduction: OnceLock::new(),
             has_optimisers: AtomicBool::new(false),
             channels: AtomicUsize::new(0),
-            rate_bytes_s: AtomicU64::new(0),
             sharing: Mutex::default(),
             started: Instant::now(),
             keep_alive: parts.keep_alive,

@@ -198,8 +198,6 @@ impl Pump {
         let pacing = self.flight.as_ref().map(|flight| flight.pacing_bytes_s());
         self.path = PathFigures::new(&stats, pacing.unwrap_or(0));
         let rate_bytes_s = self.path.rate_bytes_s;
-        let rate = &self.session.rate_bytes_s;
-        rate.store(rate_bytes_s, Ordering::Relaxed);
         let packet_bytes = usize::try_from(self.path.packet_bytes()).unwrap_or(usize::MAX);
         self.session
             .operate(|mux, _| mux.set_rate(rate_bytes_s, packet_bytes));

@@ -8,7 +8,7 @@
 //! | `clock`, `random` | a scenario while time jumps from event to event; numbers that repeat |
 //! | `network`, `socket` | the link, and the sockets on it |
 //! | `tunnel` | two gateways' ends of a tunnel across it |
-//! | `services` | what the far side offers to flows: discard, echo, a reader that stops |
+//! | `services` | what the far side offers to flows: discard (of records, too), echo, a reader that stops |
 //! | `ceiling` | the share of a link that can be payload |
 //! | `cell` | names and durations of the matrix |
 //! | `trace` | what happens second by second |

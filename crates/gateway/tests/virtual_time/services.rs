@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
+use farhaul_gateway::reduction::{self, Inbound};
 use farhaul_gateway::session::{FlowHandle, Incoming, Session};
-use farhaul_tunnel::{Class, Correction, OpenRequest, Target};
+use farhaul_tunnel::{Class, Correction, OpenRequest, Payload, Target};
 use tokio::sync::{mpsc, watch};
 
 use super::network::Network;
@@ -86,7 +87,7 @@ pub fn request(service: u16, port: u16, class: Class) -> OpenRequest {
         dscp: 0,
         correction: Correction::Auto,
         items: false,
-        payload: farhaul_tunnel::Payload::Plain,
+        payload: Payload::Plain,
     }
 }
 
@@ -98,6 +99,10 @@ pub async fn serve(
     services: Arc<Services>,
 ) {
     while let Some(asked) = incoming.recv().await {
+        if asked.request.payload == Payload::Channel {
+            session.serve_channel(asked);
+            continue;
+        }
         let port = asked.request.client.port();
         let service = match asked.request.target {
             Target::Address(to) => to.port(),
@@ -139,8 +144,13 @@ async fn answer(flow: FlowHandle) {
 
 async fn discard(network: Arc<Network>, flow: FlowHandle, received: Arc<Received>) {
     let mut reads = received.reads.subscribe();
+    let (_, mut back) = reduction::of(&flow);
     while reads.wait_for(|reads| *reads).await.is_ok() {
-        match flow.read(READ_BYTES_MAX).await {
+        let next = match &mut back {
+            Inbound::Plain => flow.read(READ_BYTES_MAX).await,
+            records => records.next(&flow).await,
+        };
+        match next {
             Ok(Some(bytes)) => {
                 received
                     .bytes

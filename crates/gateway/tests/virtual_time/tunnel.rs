@@ -10,9 +10,11 @@ use farhaul_gateway::config::meaning;
 use farhaul_gateway::keys::{PrivateKey, PublicKey};
 use farhaul_gateway::quic::Endpoint;
 use farhaul_gateway::quic::socket::Carrier;
+use farhaul_gateway::reduction::Store;
 use farhaul_gateway::session::{FlowHandle, Session, SessionParts};
 use farhaul_tunnel::{
-    Class, FEATURE_FEC, Hello, Limits, PROTOCOL_VERSIONS, PathSettings, ResetCode, Side,
+    Class, FEATURE_FEC, FEATURE_REDUCTION, Hello, Limits, PROTOCOL_VERSIONS, PathSettings,
+    ResetCode, Side,
 };
 use noq::AsyncUdpSocket;
 
@@ -22,6 +24,8 @@ use super::socket::MemorySocket;
 
 /// Ethernet, IPv4 and UDP, as the network counts them.
 const HEADERS_BYTES: u16 = 42;
+/// `store.memory`, unless it is set.
+const STORE_BYTES: u64 = 256 << 20;
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// One write of a bulk flow.
 static CHUNK: [u8; 64 << 10] = [0; 64 << 10];
@@ -103,6 +107,7 @@ impl Gateway {
         let end = End {
             session: session.clone(),
             services: services.clone(),
+            store: Store::new(STORE_BYTES),
         };
         tokio::spawn(services::serve(
             self.network.clone(),
@@ -121,6 +126,8 @@ pub struct End {
     pub session: Arc<Session>,
     /// What arrived here.
     pub services: Arc<Services>,
+    /// What is remembered, where both sides reduce.
+    pub store: Arc<Store>,
 }
 
 /// Two gateways on opposite sides of the link.
@@ -200,12 +207,18 @@ impl Tunnel {
             (&tunnel.near, near, Side::Dialer),
             (&tunnel.far, far, Side::Acceptor),
         ];
+        let mut features = 0;
         for (end, gateway, side) in ends {
             let greeted = end.session.greeted().await;
-            let negotiated = greeted.map_err(|end| end.to_string())?;
-            if negotiated.features & FEATURE_FEC != 0 {
+            features = greeted.map_err(|end| end.to_string())?.features;
+            if features & FEATURE_FEC != 0 {
                 end.session.correct(&gateway.endpoint.channels, side);
             }
+        }
+        if features & FEATURE_REDUCTION != 0 {
+            // The acceptor is given a channel for it by the dialer.
+            tunnel.far.session.reduce(&tunnel.far.store, Side::Acceptor);
+            tunnel.near.session.reduce(&tunnel.near.store, Side::Dialer);
         }
         Ok(tunnel)
     }
