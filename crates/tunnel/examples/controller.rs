@@ -20,6 +20,11 @@ fn main() {
     if args.first().is_some_and(|a| a == "start") {
         return start();
     }
+    if args.first().is_some_and(|a| a == "read") {
+        let busy_ms = args.iter().filter_map(|a| a.parse().ok()).next_back();
+        let trace = args.iter().any(|a| a == "trace");
+        return read(&args[1], busy_ms.unwrap_or(0.0), trace);
+    }
     if args.first().is_some_and(|a| a == "share") {
         return share(&args[1..]);
     }
@@ -32,6 +37,48 @@ fn main() {
         .unwrap_or(40.0);
     let row = cell(&link, has("told"), secs, has("trace"));
     println!("{row}");
+}
+
+/// A file that is read ahead after some seconds of small answers, by machines that are held up for a while in every so many
+/// milliseconds: `controller read LINK [MS] [trace]`.
+fn read(words: &str, busy_ms: f64, trace: bool) {
+    let link: LinkProfile = words.parse().unwrap();
+    let limit = link.forward.rate.unwrap().bit_per_s() as f64 / 8.0 * 1472.0 / 1514.0;
+    let from_ns = 6_000_000_000;
+    for seed in 1..=10 {
+        let mut world = World::new(&link, seed);
+        let flow = path::read_ahead(&mut world, busy_ms, from_ns);
+        world.run_until(from_ns);
+        let from = world.received_bytes(flow);
+        let mut before = from;
+        for tick in 1..=60u64 {
+            world.run_until(from_ns + tick * 200_000_000);
+            let bytes = world.received_bytes(flow);
+            let controller = world.sender(flow).controller().unwrap();
+            let view = controller.view();
+            if trace {
+                println!(
+                    "{:4.1} s got {:.2} {} est {:.3} pace {:.3} q {:.0} jit {:.1} p {:.3} drops {}",
+                    tick as f64 / 5.0,
+                    (bytes - before) as f64 * 5.0 / limit,
+                    view.phase,
+                    view.rate / limit,
+                    controller.pace() / limit,
+                    view.queue * 1e3,
+                    view.jitter * 1e3,
+                    view.loss,
+                    world.drops(),
+                );
+            }
+            before = bytes;
+        }
+        let got = (before - from) as f64 / limit / (1.0 - link.forward.loss.mean());
+        println!(
+            "seed {seed}: lost {:.2} s of 12, drops {}",
+            12.0 - got,
+            world.drops()
+        );
+    }
 }
 
 /// Shares over ten seconds each: `controller share LINK FLOW...`, FLOW is

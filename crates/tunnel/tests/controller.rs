@@ -130,15 +130,16 @@ fn a_link_that_loses_most_of_its_rate_is_not_taken_for_a_shared_one() {
             let words = format!("rate {mbit}mbit delay {delay_ms}ms loss {loss} queue 250kb");
             link(&words)
         };
-        for settings in [untold(), told(&of(300))] {
-            let mut world = World::new(&of(300), 3);
+        let runs = (1..=4).flat_map(|seed| [(seed, untold()), (seed, told(&of(300)))]);
+        for (seed, settings) in runs {
+            let mut world = World::new(&of(300), seed);
             let flow = world.add(Sender::farhaul(settings), 0, u64::MAX, 0);
             world.run_until(10 * S);
             let slow = of(rate_mbit);
             world.set_link(&slow);
             let limit = limit(&slow);
             let (share, queue_ms) = measure(&mut world, flow, limit, 10 + found_s, 25);
-            let what = format!("{rate_mbit} Mbit/s, {delay_ms} ms, {loss}, {settings:?}");
+            let what = format!("{rate_mbit} Mbit/s, {delay_ms} ms, {loss}, {seed}, {settings:?}");
             assert!(share > 0.95, "{what}: {share:.3}");
             assert!(queue_ms < 20.0, "{what}: {queue_ms:.1} ms");
         }
@@ -261,7 +262,7 @@ fn a_remembered_path_is_filled_at_once() {
     // A quarter second to the far end, half a second until the round trip is known, half a second at
     // half the rate: 4.0 s of 5 s is the most.
     assert!(again > 3.6, "{again:.2} s of the rate in 5 s");
-    assert!(again > anew + 0.25, "{again:.2} s of the rate, {anew:.2} s");
+    assert!(again > anew + 0.15, "{again:.2} s of the rate, {anew:.2} s");
 }
 
 #[test]
@@ -299,5 +300,30 @@ fn a_start_on_a_machine_that_is_held_up_ends() {
         assert!(share > 0.4, "{words}: {share:.3}");
         assert!(queue_ms < 20.0, "{words}: {queue_ms:.1} ms");
         assert!(world.drops() - before < 100, "{words}: {}", world.drops());
+    }
+}
+
+/// A train that a machine stretched or pressed together, and round trips that are long because a receiver waited for a second packet,
+/// were taken for the link's: what followed was sent at two and a half times the link's rate for a round trip.
+#[test]
+fn a_file_that_is_read_from_far_away_does_not_flood_a_link_that_loses_packets() {
+    let link = link("rate 51.84mbit delay 250ms loss 10% queue 100ms");
+    let limit = limit(&link) * 0.9;
+    for (busy_ms, lost_s) in [(0.0, 2.2), (2.0, 2.4), (4.0, 3.3)] {
+        for seed in 1..=6 {
+            let mut world = World::new(&link, seed);
+            let flow = path::read_ahead(&mut world, busy_ms, 6 * S);
+            world.run_until(6 * S);
+            let before = world.received_bytes(flow);
+            world.run_until(18 * S);
+            let got_s = (world.received_bytes(flow) - before) as f64 / limit;
+            let what = format!(
+                "{busy_ms} ms, {seed}: {} drops, {got_s:.2} s of 12",
+                world.drops()
+            );
+            // They were up to 3500, and sent again as much later.
+            assert!(world.drops() < 500, "{what}");
+            assert!(got_s > 12.0 - lost_s, "{what}");
+        }
     }
 }

@@ -4,9 +4,9 @@
 //! whole round trip. There the search leaps: a train of 20 ms at six times what arrived, a rest that
 //! gives back what a full link has queued of it, and then no more than what is known to arrive.
 
-use super::cohort::{Purpose, Sample};
+use super::cohort::{Purpose, Sample, Sent};
 use super::delay::Delay;
-use super::{Controller, PathMemory, Phase, SHORT_QUEUE};
+use super::{COHORT_PACKETS_MIN, Controller, PathMemory, Phase, SHORT_QUEUE};
 
 /// Packets of the first round trip. A tunnel stands for many connections, each of which would
 /// start with ten (RFC 6928).
@@ -24,9 +24,14 @@ const LEAP_GAIN: f64 = 6.0;
 const LEAP_SPAN: f64 = 0.02;
 /// A train of fewer packets measures nothing.
 const LEAP_PACKETS_MIN: u64 = 10;
-/// The first train goes as if the round trip were so long, s: a connection's first ten packets
-/// (RFC 6928) and few more. On a T1 it waits less than a tenth of a second.
-const LEAP_FIRST_RTT: f64 = 0.05;
+/// The first train goes as if the round trip were so long, s,
+const LEAP_FIRST_RTT: f64 = 0.01;
+/// and is of a connection's first ten packets (RFC 6928) and few more. On a T1 it waits a tenth of a second.
+const LEAP_FIRST_PACKETS: f64 = 13.0;
+/// Where a train was slowed and jitter forbids another, this much more than what arrives is tried: for a round trip.
+const SLOWED_GAIN: f64 = 1.25;
+/// A machine may be held up for so long, s, or its timer be late: by that a train was longer, perhaps.
+const DOUBT: f64 = 0.003;
 /// After a leap so much less than what arrives is sent for so long, s: what it has queued at most.
 const REST_GAIN: f64 = 0.5;
 const REST_SPAN: f64 = LEAP_SPAN * (LEAP_GAIN - 1.0) / (1.0 - REST_GAIN);
@@ -35,6 +40,10 @@ const REST_SPAN: f64 = LEAP_SPAN * (LEAP_GAIN - 1.0) / (1.0 - REST_GAIN);
 const POLICED_MISSING: f64 = 0.2;
 /// A train that arrives at less than this part of its pace has met the link's rate.
 const LEAP_SLOWED: f64 = 0.8;
+/// Packets are farther apart, s, and their round trips say how long their receiver waits and not what the path does.
+const SPARSE: f64 = 0.01;
+/// Two ways to tell a train's rate differ by this part where there is nothing but a link.
+const ALIKE: f64 = 0.7;
 /// A cohort waited for longer, s, or lost more than a policer's share: there is too much on the way.
 const FLOODED: f64 = 0.05;
 /// So many more cohorts that flood the path than such that do not, and it is full, although the
@@ -169,7 +178,9 @@ impl Climb {
         let most = self
             .remembered
             .map_or(f64::MAX, |memory| memory.rate.max(first));
-        let next = rate.unwrap_or(0.0) * self.gain;
+        let has_met_link = self.leap == Leap::Slowed && delay.base() >= LEAP_RTT_MIN;
+        let gain = if has_met_link { SLOWED_GAIN } else { self.gain };
+        let next = rate.unwrap_or(0.0) * gain;
         // Past the remembered rate only once that has been seen to arrive.
         let next = match rate.is_some_and(|rate| rate < 0.9 * most) {
             true => next.min(most),
@@ -190,18 +201,31 @@ impl Climb {
     }
 }
 
+/// Whether a train's round trips have grown as they do where it arrives slower than it was sent because of a link, not of a machine
+/// that was held up: they tell the same rate.
+fn is_alike(sample: &Sample) -> bool {
+    let rate = sample.rate_by_growth();
+    rate.is_some_and(|rate| (ALIKE..1.0 / ALIKE).contains(&(rate / sample.rate.max(1.0))))
+}
+
 /// Where round trips vary, one cohort proves nothing.
 fn is_jittery(delay: &Delay) -> bool {
     delay.jitter() > 0.003f64.max(0.02 * delay.base())
 }
 
 impl Controller {
-    /// Whether a packet sent for this purpose may have waited behind a train of ours.
-    pub(super) fn is_strained(&self, purpose: Option<Purpose>) -> bool {
-        match (purpose, &self.phase) {
-            (Some(Purpose::Leap), _) => true,
-            (Some(Purpose::Rest), Phase::Climb(climb)) => climb.leap != Leap::Whole,
-            (Some(Purpose::Rest), _) => true,
+    /// Whether a packet that was sent so may have waited behind a train of ours, or for a second one: that its receiver waits for
+    /// (RFC 9000 section 13.2.2), which is longer than anything else where few are sent.
+    pub(super) fn is_strained(&self, sent: Option<Sent>) -> bool {
+        let Some(sent) = sent else {
+            return matches!(self.phase, Phase::Climb(_));
+        };
+        let is_sparse = sent.is_limited || sent.pace < self.mtu_bytes / SPARSE;
+        match (sent.purpose, &self.phase) {
+            (Purpose::Leap, _) => true,
+            (Purpose::Rest, Phase::Climb(climb)) => is_sparse || climb.leap != Leap::Whole,
+            (Purpose::Rest, _) => true,
+            (Purpose::Climb, _) => is_sparse,
             _ => false,
         }
     }
@@ -220,6 +244,8 @@ impl Controller {
     pub(super) fn advance_climb(&mut self, now_ns: u64) {
         let (packets, span_ns) = self.cohorts.open();
         let is_long = |span: f64, least| span_ns as f64 >= span * 1e9 && packets >= least;
+        let known = self.rates.get().unwrap_or(0.0);
+        let train = (LEAP_GAIN * known * LEAP_SPAN / self.mtu_bytes).max(LEAP_FIRST_PACKETS) as u64;
         let Phase::Climb(climb) = &mut self.phase else {
             return;
         };
@@ -234,7 +260,7 @@ impl Controller {
                     return;
                 }
             }
-            Stride::Leap if is_long(LEAP_SPAN, LEAP_PACKETS_MIN) => {
+            Stride::Leap if is_long(LEAP_SPAN, LEAP_PACKETS_MIN) || packets >= train => {
                 climb.leap_end_pn = self.next_pn;
                 climb.leap = Leap::Sent;
                 climb.stride = Stride::Rest(now_ns + (REST_SPAN * 1e9) as u64);
@@ -245,36 +271,80 @@ impl Controller {
         self.cut();
     }
 
+    /// More has arrived than was known to, unless it arrived in so short a time that a timer or a pause of a machine explains it.
+    fn raise(&mut self, sample: &Sample, corrected: f64) {
+        let Phase::Climb(climb) = &self.phase else {
+            return;
+        };
+        let known = self.rates.get().unwrap_or(0.0);
+        let least = 0.5 * climb.span(&self.delay).min(LEAP_SPAN);
+        let span = sample.span(self.mtu_bytes);
+        let is_short = sample.purpose == Purpose::Leap || climb.leaps(&self.delay);
+        let believed = match is_short {
+            true if sample.is_lump => sample.rate_at_least(self.delay.base_ns(), DOUBT),
+            true => corrected * span / (span + DOUBT),
+            false if span >= least => corrected,
+            false => 0.0,
+        };
+        if believed > known {
+            self.rates.set(believed);
+        }
+    }
+
     /// What became of a train: the link's rate, where that is less than the train's.
     pub(super) fn learn_leap(&mut self, now_ns: u64, sample: &Sample, corrected: f64) {
         if !matches!(self.phase, Phase::Climb(_)) {
             return;
         }
         let known = self.rates.get().unwrap_or(0.0);
-        if corrected > known {
-            self.rates.set(corrected);
+        self.raise(sample, corrected);
+        let has_met_link = self.has_met_link(sample, corrected);
+        if has_met_link {
+            // What was believed of fewer packets cannot be more.
+            let most = corrected / (1.0 - sample.missing.min(POLICED_MISSING));
+            self.rates.set(corrected.max(known.min(most)));
         }
-        let packets = 2.0 * self.mtu_bytes / corrected.max(1.0);
-        let limit = 0.005f64.max(packets).max(1.5 * self.delay.jitter());
-        let last_ns = Some(sample.rtt_ns.1).filter(|rtt_ns| *rtt_ns != u64::MAX);
-        let queue_ns = last_ns.map_or(0, |ns| ns.saturating_sub(self.delay.base_ns()));
-        // Whoever paused has sent no train.
-        let is_train = sample.sent_packets >= LEAP_PACKETS_MIN as f64;
-        let is_slowed = is_train && sample.rate < LEAP_SLOWED * sample.sent_rate;
-        let is_known = self.delay.is_jitter_known() && !sample.is_limited;
-        let is_queued = is_known && is_slowed && queue_ns as f64 / 1e9 > limit;
+        let is_slowed = self.is_slowed(sample);
         if let Phase::Climb(climb) = &mut self.phase {
             climb.is_full |= !sample.is_limited;
-            // What a lossy path has taken of a train did not make it longer.
-            let whole = sample.sent_rate * (1.0 - sample.missing.min(POLICED_MISSING));
-            let is_slowed = is_train && sample.rate < LEAP_SLOWED * whole;
             climb.leap = if is_slowed { Leap::Slowed } else { Leap::Whole };
         }
-        if is_queued || self.is_at_max() {
+        if has_met_link || self.is_at_max() {
             // The rest has given back what waited.
             self.rates.next_cycle();
             self.enter(Phase::Cruise(now_ns));
         }
+    }
+
+    /// Whether a cohort is a train that says something about the link. Whoever paused has sent none; and few packets may be held
+    /// up, or lost, in a way that looks like a link's.
+    fn is_telling(&self, sample: &Sample) -> bool {
+        let least = match self.delay.is_jitter_known() {
+            true => LEAP_PACKETS_MIN,
+            false => COHORT_PACKETS_MIN,
+        };
+        sample.sent_packets >= least as f64
+    }
+
+    /// Whether a train was longer when it arrived than when it was sent, or a part of it was dropped.
+    fn is_slowed(&self, sample: &Sample) -> bool {
+        // What a lossy path has taken of a train did not make it longer.
+        let whole = sample.sent_rate * (1.0 - sample.missing.min(POLICED_MISSING));
+        // Nor has a machine that was held up, and that says nothing about the link.
+        let is_links = sample.missing > POLICED_MISSING || is_alike(sample);
+        self.is_telling(sample) && is_links && sample.rate < LEAP_SLOWED * whole
+    }
+
+    /// Whether a train was both slowed and delayed, as the link does it.
+    fn has_met_link(&self, sample: &Sample, corrected: f64) -> bool {
+        let packets = 2.0 * self.mtu_bytes / corrected.max(1.0);
+        let limit = 0.005f64.max(packets).max(1.5 * self.delay.jitter());
+        let last_ns = Some(sample.rtt_ns.1).filter(|rtt_ns| *rtt_ns != u64::MAX);
+        let queue_ns = last_ns.map_or(0, |ns| ns.saturating_sub(self.delay.base_ns()));
+        let is_delayed = queue_ns as f64 / 1e9 > limit;
+        let is_slowed = sample.rate < LEAP_SLOWED * sample.sent_rate;
+        let is_train = self.is_telling(sample) && !sample.is_limited;
+        is_train && is_slowed && is_delayed && is_alike(sample)
     }
 
     pub(super) fn learn_climb(&mut self, now_ns: u64, sample: &Sample, corrected: f64) {
@@ -285,9 +355,7 @@ impl Controller {
             self.loss.handle_start(sample.missing, sample.sent_packets);
         }
         let known = self.rates.get().unwrap_or(0.0);
-        if corrected > known {
-            self.rates.set(corrected);
-        }
+        self.raise(sample, corrected);
         // Few packets of somebody who pauses are slowed by any loss, and delayed by what others do.
         let is_full = !sample.is_limited && !sample.is_lump;
         let is_queued = is_full && self.is_queued(sample, corrected);

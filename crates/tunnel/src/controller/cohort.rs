@@ -26,6 +26,16 @@ pub(super) enum Purpose {
     Compete,
 }
 
+/// How a packet was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) purpose: Purpose,
+    /// Bytes per second that were meant.
+    pub(super) pace: f64,
+    /// The application, and not the pace, set the rate.
+    pub(super) is_limited: bool,
+}
+
 /// What is learnt of a cohort once packets sent after it have arrived.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
@@ -146,15 +156,19 @@ impl Cohorts {
         }
     }
 
-    /// A round trip measured with packet `pn`. Says what that was sent for.
-    pub(super) fn handle_rtt(&mut self, pn: u64, rtt_ns: u64) -> Option<Purpose> {
+    /// A round trip measured with packet `pn`. Says what that was sent for, and how closely.
+    pub(super) fn handle_rtt(&mut self, pn: u64, rtt_ns: u64) -> Option<Sent> {
         let cohort = self.of(pn)?;
         let half = cohort.sent_packets / 2;
         match pn < cohort.first_pn + half {
             true => cohort.rtt_ns.0 = cohort.rtt_ns.0.min(rtt_ns),
             false => cohort.rtt_ns.1 = cohort.rtt_ns.1.min(rtt_ns),
         }
-        Some(cohort.purpose)
+        Some(Sent {
+            purpose: cohort.purpose,
+            pace: cohort.pace,
+            is_limited: cohort.is_limited,
+        })
     }
 
     /// The sender has nothing to send.
@@ -198,6 +212,28 @@ impl Sample {
         let kept = (1.0 - growth / (0.5 * self.sent_span)).max(0.0);
         let sent_rate = self.sent_rate.min(self.pace);
         Some(sent_rate * kept * (1.0 - self.missing))
+    }
+
+    /// What it was at least where one acknowledgement came for all: who was sent last has waited for no longer than its round trip
+    /// says, and `doubt`, s.
+    pub(super) fn rate_at_least(&self, base_ns: u64, doubt: f64) -> f64 {
+        if self.rtt_ns.1 == u64::MAX {
+            return 0.0;
+        }
+        let waited = self.rtt_ns.1.saturating_sub(base_ns) as f64 / 1e9;
+        let arrived_bytes = self.sent_rate * self.sent_span * (1.0 - self.missing);
+        arrived_bytes / (self.sent_span + 2.0 * waited + doubt)
+    }
+
+    /// The same of a train that was sent far above a link's rate, whose queue was empty.
+    pub(super) fn rate_by_growth(&self) -> Option<f64> {
+        let (from_ns, to_ns) = self.rtt_ns;
+        if from_ns == u64::MAX || to_ns == u64::MAX || self.sent_span <= 0.0 {
+            return None;
+        }
+        let growth = to_ns.saturating_sub(from_ns) as f64 / 1e9;
+        let arrived_span = self.sent_span + 2.0 * growth;
+        Some(self.sent_rate * self.sent_span / arrived_span * (1.0 - self.missing))
     }
 }
 
@@ -243,5 +279,38 @@ impl Cohort {
             is_limited: self.is_limited
                 || (self.purpose != Purpose::Compete && sent_rate < 0.9 * self.pace),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hundred packets of 1000 bytes in 20 ms, of which the second half waited so long.
+    fn train(waited_ms: u64, missing: f64) -> Sample {
+        Sample {
+            purpose: Purpose::Leap,
+            rate: 0.0,
+            sent_rate: 5e6,
+            sent_packets: 100.0,
+            pace: 5e6,
+            sent_span: 0.02,
+            missing,
+            rtt_ns: (200_000_000, 200_000_000 + waited_ms * 1_000_000),
+            is_limited: false,
+            is_lump: false,
+        }
+    }
+
+    #[test]
+    fn a_train_that_a_link_made_longer_tells_the_links_rate() {
+        // At a sixth of the rate it takes 120 ms, and what was sent after 10 ms has waited for 50.
+        let rate = train(50, 0.0).rate_by_growth().unwrap();
+        assert!((rate - 5e6 / 6.0).abs() < 1.0, "{rate}");
+        let rate = train(0, 0.1).rate_by_growth().unwrap();
+        assert!((rate - 4.5e6).abs() < 1.0, "{rate}");
+        let mut unknown = train(50, 0.0);
+        unknown.rtt_ns.1 = u64::MAX;
+        assert_eq!(unknown.rate_by_growth(), None);
     }
 }

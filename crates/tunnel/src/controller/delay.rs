@@ -50,15 +50,58 @@ impl Least {
     }
 }
 
+/// While the rate is being found packets are few, and one in so many is acknowledged late for no reason of the path's:
+const LATE_ONE_IN: u32 = 5;
+/// its receiver waited for a second one (RFC 9000 section 13.2.2), and the word of that was lost. So many at most are left out.
+const LATE_MAX: usize = 4;
+
+/// Round trips of one round.
+#[derive(Debug, Clone)]
+struct Round {
+    least_ns: u64,
+    /// The largest, in descending order.
+    largest_ns: [u64; LATE_MAX + 1],
+    seen: u32,
+}
+
+impl Round {
+    fn new() -> Self {
+        Round {
+            least_ns: u64::MAX,
+            largest_ns: [0; LATE_MAX + 1],
+            seen: 0,
+        }
+    }
+
+    fn add(&mut self, rtt_ns: u64) {
+        self.least_ns = self.least_ns.min(rtt_ns);
+        self.seen += 1;
+        let mut next_ns = rtt_ns;
+        for kept_ns in &mut self.largest_ns {
+            let larger_ns = next_ns.max(*kept_ns);
+            next_ns = next_ns.min(*kept_ns);
+            *kept_ns = larger_ns;
+        }
+    }
+
+    /// From the least to the largest, if there are enough to tell.
+    fn range_ns(&self, is_climbing: bool) -> Option<u64> {
+        let late = match is_climbing {
+            true => ((self.seen / LATE_ONE_IN) as usize).min(LATE_MAX),
+            false => 0,
+        };
+        let largest_ns = self.largest_ns.get(late)?;
+        (self.seen >= ROUND_SAMPLES_MIN).then(|| largest_ns.saturating_sub(self.least_ns))
+    }
+}
+
 /// What round trips say about the path.
 #[derive(Debug, Clone)]
 pub(super) struct Delay {
     base: Least,
     recent: Least,
-    /// Least and largest round trip of the current round.
-    range: Option<(u64, u64)>,
-    /// Round trips seen in the current round.
-    seen: u32,
+    /// The current round.
+    round: Round,
     ranges_ns: VecDeque<u64>,
     latest_ns: u64,
     /// What round trips do not fall below although nothing waits: the route has become longer, or
@@ -72,8 +115,7 @@ impl Delay {
         Delay {
             base: Least::new(BASE_BUCKET_NS, BASE_WINDOW_NS),
             recent: Least::new(10_000_000, 20_000_000),
-            range: None,
-            seen: 0,
+            round: Round::new(),
             ranges_ns: VecDeque::new(),
             latest_ns: 0,
             floor_ns: 0,
@@ -92,21 +134,18 @@ impl Delay {
         if is_strained || self.is_frozen {
             return;
         }
-        let (least, largest) = self.range.unwrap_or((rtt_ns, rtt_ns));
-        self.range = Some((least.min(rtt_ns), largest.max(rtt_ns)));
-        self.seen += 1;
+        self.round.add(rtt_ns);
     }
 
     /// A round trip has passed; short enough rounds hide jitter, so `window_ns` smooths as well.
-    pub(super) fn handle_round(&mut self, window_ns: u64) {
+    pub(super) fn handle_round(&mut self, window_ns: u64, is_climbing: bool) {
         self.recent.bucket_ns = (window_ns / 4).max(5_000_000);
         self.recent.window_ns = self.recent.bucket_ns * 2;
         let seen_ns = self.recent_ns();
         self.floor_ns -= self.floor_ns.saturating_sub(seen_ns) / 8;
-        let is_telling = self.seen >= ROUND_SAMPLES_MIN;
-        self.seen = 0;
-        if let Some((least, largest)) = self.range.take().filter(|_| is_telling) {
-            self.ranges_ns.push_back(largest - least);
+        let round = std::mem::replace(&mut self.round, Round::new());
+        if let Some(range_ns) = round.range_ns(is_climbing) {
+            self.ranges_ns.push_back(range_ns);
             if self.ranges_ns.len() > JITTER_ROUNDS {
                 self.ranges_ns.pop_front();
             }
@@ -160,5 +199,30 @@ impl Delay {
     /// How much round trips vary without load, s.
     pub(super) fn jitter(&self) -> f64 {
         self.ranges_ns.iter().min().copied().unwrap_or(0) as f64 / 1e9
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jitter_of(rtts_ms: &[u64], is_climbing: bool) -> f64 {
+        let mut delay = Delay::new();
+        for (at, rtt_ms) in rtts_ms.iter().enumerate() {
+            delay.handle_rtt(at as u64, rtt_ms * 1_000_000, false);
+        }
+        delay.handle_round(100_000_000, is_climbing);
+        delay.jitter()
+    }
+
+    #[test]
+    fn one_in_five_is_late_for_its_own_reasons_while_the_rate_is_found() {
+        let rtts_ms = [101, 145, 102, 100, 103, 101, 126, 102, 104, 100];
+        assert_eq!(jitter_of(&rtts_ms, true), 0.004);
+        assert_eq!(jitter_of(&rtts_ms, false), 0.045);
+        // Of five of ten it is the path's.
+        let rtts_ms = [101, 145, 130, 100, 103, 140, 126, 102, 121, 100];
+        assert_eq!(jitter_of(&rtts_ms, true), 0.03);
+        assert_eq!(jitter_of(&rtts_ms[..5], true), 0.0, "too few to tell");
     }
 }

@@ -62,10 +62,13 @@ impl LossModel {
         self.cruise.update(missing, packets, HALF_LIFE_PACKETS);
     }
 
-    /// Share the path loses by itself. What load below the rate never showed is not believed.
+    /// Share the path loses by itself. What load below the rate never showed is not believed; before there was any, what was
+    /// lost at the start by packets that were neither late nor slowed.
     pub(super) fn base(&self) -> f64 {
         if self.below.packets == 0.0 {
-            return 0.0;
+            let is_known = self.start.packets >= KNOWN_PACKETS;
+            let start = self.start.value.min(0.5);
+            return if is_known { start } else { 0.0 };
         }
         let most = self.below.value + 2.0 * self.below.deviation(2.0);
         self.all.value.min(most).min(0.5)
@@ -143,9 +146,11 @@ mod tests {
         repeat(3, || loss.handle_start(0.01, COHORT));
         assert!(loss.is_excess(0.4, COHORT));
         assert!(!loss.is_excess(0.03, COHORT));
+        assert!((loss.base() - 0.01).abs() < 1e-9, "{}", loss.base());
+        loss.handle_below(0.0, COHORT);
         assert!(
-            loss.base() == 0.0,
-            "a rate is not corrected by what load may have lost"
+            loss.base() < 1e-9,
+            "what load below the rate lost is known better"
         );
     }
 }

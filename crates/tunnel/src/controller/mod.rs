@@ -73,6 +73,16 @@ pub struct PathView {
     pub loss: f64,
 }
 
+impl PathView {
+    /// Whether the rate is still being found.
+    #[must_use]
+    pub fn is_climbing(&self) -> bool {
+        self.phase == CLIMB
+    }
+}
+
+const CLIMB: &str = "climb";
+
 #[derive(Debug, Clone)]
 enum Phase {
     Climb(Climb),
@@ -233,10 +243,10 @@ impl Controller {
             self.unbroken_packets = 0;
         }
         if let Some((pn, rtt_ns)) = self.batch.take() {
-            let purpose = self.cohorts.handle_rtt(pn, rtt_ns);
+            let sent = self.cohorts.handle_rtt(pn, rtt_ns);
             // While a queue is tested it moves, whoever's it is.
             let is_testing = matches!(self.phase, Phase::Yield(_));
-            let is_strained = is_testing || self.is_strained(purpose);
+            let is_strained = is_testing || self.is_strained(sent);
             self.delay.handle_rtt(now_ns, rtt_ns, is_strained);
         }
         let Some(largest_pn) = self.largest_acked_pn else {
@@ -325,7 +335,7 @@ impl Controller {
     pub fn view(&self) -> PathView {
         PathView {
             phase: match &self.phase {
-                Phase::Climb(_) => "climb",
+                Phase::Climb(_) => CLIMB,
                 Phase::Drain(_) => "drain",
                 Phase::Cruise(_) => "cruise",
                 Phase::Up => "up",
@@ -414,7 +424,8 @@ impl Controller {
     fn handle_round(&mut self, now_ns: u64) {
         let window_ns = (self.cohort_span() * 1e9) as u64;
         let (rtt, queue) = (self.rtt(), self.delay.queue());
-        self.delay.handle_round(window_ns);
+        let is_climbing = matches!(self.phase, Phase::Climb(_));
+        self.delay.handle_round(window_ns, is_climbing);
         if let Phase::Climb(climb) = &mut self.phase {
             let rate = self.rates.get().unwrap_or(0.0);
             climb.handle_round(rate);

@@ -13,6 +13,9 @@ const YIELD_GAIN: f64 = 0.7;
 const LOOK_GAIN: f64 = 0.5;
 /// The rate is not cut further than this at once: what arrived last may be an accident.
 const LEAST_STEP: f64 = 0.3;
+/// A test that is bounded by that step, where less than this part of it arrived, sends nearly as much as arrives or more, and
+/// empties nothing in its time.
+const STEP: f64 = 0.9;
 /// A test lasts so many times as long as the queue should need to empty.
 const DRAIN_MARGIN: f64 = 1.25;
 /// A queue that stands is more than this beyond twice the threshold, s.
@@ -133,7 +136,7 @@ impl Controller {
             false => known,
         };
         let gain = gain(shared.as_ref());
-        let is_step = self.latest > 0.0 && self.latest < gain * least;
+        let is_step = self.latest > 0.0 && self.latest < STEP * least;
         let drain = match is_step {
             true => self.cohort_span(),
             false => queue / (1.0 - gain) * DRAIN_MARGIN,

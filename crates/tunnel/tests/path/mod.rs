@@ -14,7 +14,9 @@ use std::collections::BinaryHeap;
 
 use farhaul_link::{DirectionProfile, Emulator, LinkProfile, Output, Packet};
 
-use self::sender::{AckInfo, Sender};
+use farhaul_tunnel::PathSettings;
+
+use self::sender::{AckInfo, Reading, Sender};
 
 pub const DATAGRAM_BYTES: u64 = 1472;
 pub const HEADER_BYTES: u64 = 42;
@@ -74,7 +76,29 @@ pub struct World {
     queue_area: f64,
     queue_since_ns: u64,
     queue_last: (u64, u64),
-    is_busy: bool,
+    /// How long machines are held up at most in so much time, ns.
+    busy: Option<(u64, u64)>,
+    /// Timers end at a multiple of it.
+    pub step_ns: u64,
+}
+
+/// A gateway that reads a file ahead from then on, as it does for who is far away, on machines whose timers end at a whole
+/// millisecond and which are held up for up to three quarters of so much time, again and again.
+pub fn read_ahead(world: &mut World, busy_ms: f64, from_ns: u64) -> usize {
+    world.step_ns = 1_000_000;
+    if busy_ms > 0.0 {
+        world.hold_up((busy_ms * 1e6) as u64, (busy_ms * 0.75e6) as u64);
+    }
+    let settings = PathSettings {
+        header_bytes: 42,
+        ..PathSettings::default()
+    };
+    let mut sender = Sender::farhaul(settings);
+    sender.reading = Some(Reading {
+        from_ns,
+        products: 3.0,
+    });
+    world.add(sender, 0, u64::MAX, 0)
 }
 
 /// Machines at either end, for [`World::keep_busy`].
@@ -104,23 +128,29 @@ impl World {
             queue_area: 0.0,
             queue_since_ns: 0,
             queue_last: (0, 0),
-            is_busy: false,
+            busy: None,
+            step_ns: 1,
         }
     }
 
     /// From now on the machines at both ends have other things to do: in every 40 ms each is held up
     /// for 0 to 30 ms, and then does at once what has become due.
     pub fn keep_busy(&mut self) {
-        self.is_busy = true;
+        self.hold_up(40_000_000, 30_000_000);
+    }
+
+    /// The same with other times.
+    pub fn hold_up(&mut self, slot_ns: u64, most_ns: u64) {
+        self.busy = Some((slot_ns, most_ns));
     }
 
     /// When a machine that is held up goes on.
     fn held_up_until(&self, machine: u64) -> Option<u64> {
-        const SLOT_NS: u64 = 40_000_000;
-        let slot = self.now_ns / SLOT_NS;
+        let (slot_ns, most_ns) = self.busy?;
+        let slot = self.now_ns / slot_ns;
         let mixed = (slot * 2 + machine).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let until_ns = slot * SLOT_NS + (mixed >> 32) % 30_000_000;
-        (self.is_busy && self.now_ns < until_ns).then_some(until_ns)
+        let until_ns = slot * slot_ns + (mixed >> 32) % most_ns;
+        (self.now_ns < until_ns).then_some(until_ns)
     }
 
     pub fn add(&mut self, sender: Sender, start_ns: u64, stop_ns: u64, extra_ns: u64) -> usize {
@@ -334,6 +364,7 @@ impl World {
             }
         };
         self.poll_link();
+        let wake_ns = wake_ns.next_multiple_of(self.step_ns);
         let state = &mut self.flows[flow];
         if wake_ns < state.wake_ns {
             state.wake_ns = wake_ns;

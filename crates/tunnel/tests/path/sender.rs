@@ -1,4 +1,5 @@
-//! A sender with infinite data: what QUIC does around a controller, in its smallest form.
+//! What QUIC does around a controller, in its smallest form, and what it is given to send: everything, or what a file server's
+//! gateway has.
 
 use std::collections::VecDeque;
 
@@ -18,6 +19,14 @@ pub enum Poll {
     Wait(u64),
 }
 
+/// Reads a file ahead: before `from_ns` there are small answers, one a round trip, then as much as `products` times what the path is
+/// thought to carry in a round trip is on its way, and 128 KiB.
+#[derive(Debug, Clone, Copy)]
+pub struct Reading {
+    pub from_ns: u64,
+    pub products: f64,
+}
+
 pub enum Control {
     Farhaul(Box<Controller>),
     Cubic(Cubic),
@@ -32,6 +41,8 @@ enum State {
 
 pub struct Sender {
     pub control: Control,
+    /// Not everything at once.
+    pub reading: Option<Reading>,
     next_pn: u64,
     base_pn: u64,
     sent: VecDeque<(u64, State)>,
@@ -67,6 +78,7 @@ impl Sender {
     fn new(control: Control) -> Self {
         Sender {
             control,
+            reading: None,
             next_pn: 1,
             base_pn: 1,
             sent: VecDeque::new(),
@@ -98,9 +110,10 @@ impl Sender {
             self.acked(now_ns, pn);
         }
         self.detect_losses(now_ns);
+        let is_limited = !self.has_more(now_ns);
         match &mut self.control {
             Control::Farhaul(controller) => {
-                controller.handle_ack_end(now_ns, false);
+                controller.handle_ack_end(now_ns, is_limited);
             }
             Control::Cubic(cubic) => cubic.handle_ack_end(now_ns, self.srtt_ns),
         }
@@ -176,7 +189,23 @@ impl Sender {
         }
     }
 
+    /// Whether there is anything to be sent.
+    fn has_more(&self, now_ns: u64) -> bool {
+        let (Some(reading), Control::Farhaul(controller)) = (self.reading, &self.control) else {
+            return true;
+        };
+        if now_ns < reading.from_ns {
+            return self.in_flight == 0;
+        }
+        let product = controller.rate() * controller.view().base_rtt_ns as f64 / 1e9;
+        let most = reading.products * product + 131_072.0;
+        ((self.in_flight * DATAGRAM_BYTES) as f64) < most
+    }
+
     pub fn poll(&mut self, now_ns: u64) -> Poll {
+        if !self.has_more(now_ns) {
+            return Poll::Wait(now_ns + 10_000_000);
+        }
         let (pace, window) = match &self.control {
             Control::Farhaul(controller) => (Some(controller.pace()), controller.window_bytes()),
             Control::Cubic(cubic) => (None, cubic.window_bytes()),
