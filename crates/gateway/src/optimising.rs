@@ -461,6 +461,13 @@ fn link(session: &Session) -> Settings {
     // One at least.
     let rate_bytes_s = (rate_bytes_s as f64 / session.sharers()) as u64;
     let rtt_ns = u64::try_from(session.rtt().as_nanos()).unwrap_or(u64::MAX);
-    let loss = session.path().map_or(0.0, |path| path.loss);
-    Settings::of_link(rate_bytes_s, rtt_ns).with_loss(loss)
+    let settings = Settings::of_link(rate_bytes_s, rtt_ns);
+    let Some(path) = session.path() else {
+        return settings;
+    };
+    let settings = settings.with_loss(path.loss);
+    match path.is_climbing() {
+        true => settings.while_climbing(),
+        false => settings,
+    }
 }

@@ -42,8 +42,10 @@ pub struct Settings {
     /// What the link carries while a block is fetched: what it holds in one round trip, or more. Where reading ahead begins.
     pub bdp_bytes: u64,
     /// Where it begins for who reads a file from the beginning: as much, and what the link carries while the first block is
-    /// waited for, if a part of that is likely to be lost.
+    /// waited for, if a part of that is likely to be lost; once more while the rate is being found.
     pub start_bytes: u64,
+    /// Whether a part of what is sent is likely to be lost.
+    pub is_lossy: bool,
     /// Where reading ahead ends, but for blocks that are on their way: the tunnel learns a higher rate only from who has more to send
     /// than the rate it knows, and what waits for a repair is ahead, too.
     pub full_bytes: u64,
@@ -75,6 +77,7 @@ impl Settings {
             },
             bdp_bytes,
             start_bytes: bdp_bytes,
+            is_lossy: false,
             full_bytes: bdp_bytes.saturating_mul(2),
             is_quick: queue_bytes(rate_bytes_s) >= QUICK_BYTES_MIN,
             ahead_bytes_max: AHEAD_BYTES_MAX,
@@ -98,6 +101,7 @@ impl Settings {
         let is_missing = 1.0 - (1.0 - loss).powf(packets_of_block);
         let waited_bytes = TRIPS_OF_ONE_REPAIR * is_missing * self.bdp_bytes as f64;
         self.start_bytes = self.start_bytes.saturating_add(waited_bytes as u64);
+        self.is_lossy = waited_bytes >= 1.0;
         let repair_bytes = TRIPS_OF_REPAIR * repairs * self.bdp_bytes as f64;
         let repair_bytes = (repair_bytes as u64).min(REPAIR_BYTES_MAX);
         for bytes in [
@@ -108,6 +112,13 @@ impl Settings {
         ] {
             *bytes = bytes.saturating_add(repair_bytes);
         }
+        self
+    }
+
+    /// The same link while its rate is being found: a higher one is found only by who has more to send than the one that is known.
+    #[must_use]
+    pub fn while_climbing(mut self) -> Self {
+        self.start_bytes = self.start_bytes.saturating_add(self.bdp_bytes);
         self
     }
 

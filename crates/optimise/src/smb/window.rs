@@ -24,6 +24,7 @@ pub struct Window {
     used_bytes: u64,
     patience: u32,
     is_quick: bool,
+    is_lossy: bool,
 }
 
 impl Window {
@@ -42,6 +43,7 @@ impl Window {
             used_bytes: 0,
             patience: 1,
             is_quick: settings.is_quick,
+            is_lossy: settings.is_lossy,
         }
     }
 
@@ -53,6 +55,7 @@ impl Window {
         self.chunk_bytes = chunk_bytes(settings.bdp_bytes);
         self.limit_bytes = limit_bytes(settings, self.chunk_bytes);
         self.is_quick = settings.is_quick;
+        self.is_lossy = settings.is_lossy;
         if self.patience == 1 {
             self.bytes = self
                 .bytes
@@ -107,8 +110,7 @@ impl Window {
 
     /// So much was asked for that had been read ahead, of a file that is read from its beginning or from elsewhere.
     pub fn handle_used(&mut self, bytes: u64, is_from_beginning: bool) {
-        let is_lossy = self.start_bytes > self.bdp_bytes;
-        if bytes > 0 && is_lossy && is_from_beginning && self.patience == 1 {
+        if bytes > 0 && self.is_lossy && is_from_beginning && self.patience == 1 {
             self.bytes = self.bytes.max(self.full_bytes).min(self.limit_bytes);
         }
         self.used_bytes += bytes;
@@ -199,6 +201,20 @@ mod tests {
         let mut without = Window::new(&link);
         without.handle_used(65_536, true);
         assert!(without.bytes(65_536, true) < 2 * bdp);
+    }
+
+    /// A tunnel finds a higher rate only where there is more to send than the rate it knows.
+    #[test]
+    fn who_reads_from_the_beginning_gets_more_while_the_rate_is_being_found() {
+        let link = Settings::of_link(500_000, 500_000_000);
+        let mut window = Window::new(&link.while_climbing());
+        let twice = 2 * link.bdp_bytes + 65_536;
+        assert_eq!(window.bytes(65_536, true), twice);
+        assert!(window.bytes(65_536, false) < twice);
+        window.handle_link(&Settings::of_link(1_000_000, 500_000_000).while_climbing());
+        assert_eq!(window.bytes(65_536, true), 2 * twice - 65_536);
+        window.handle_link(&link);
+        assert!(window.bytes(65_536, true) < 2 * twice - 65_536);
     }
 
     /// All of them together, with large blocks, too: whoever wants a file waits until the word of that has come through.
