@@ -28,6 +28,7 @@ use crate::events::Events;
 use crate::flow::{Facing, Failure, application, fitted, read, write};
 use crate::flow_table::FlowRecord;
 use crate::lock::lock;
+use crate::quic::controller::Reach;
 use crate::reduction::{Inbound, Outbound};
 use crate::session::{FlowHandle, Session};
 
@@ -80,7 +81,9 @@ struct Shared {
     has_local_ended: bool,
     is_cut: bool,
     wake_ns: Option<u64>,
+    /// When the half was told of the link, and what.
     link_told: Instant,
+    reach_told: Reach,
     /// Since when the application has not been read.
     unread_since: Option<Instant>,
     /// Since when it could not be, although it should.
@@ -91,6 +94,12 @@ impl Shared {
     /// Whether more of the peer's bytes would only lie here.
     fn is_full(&self) -> bool {
         self.local_bytes > LOCAL_BYTES_MAX || self.half.held_bytes() > HELD_BYTES_MAX
+    }
+
+    fn tell_link(&mut self, session: &Session) {
+        self.link_told = Instant::now();
+        self.reach_told = session.reach();
+        self.half.handle_link(&link(session, self.reach_told));
     }
 
     /// When the application must be read, whether or not the flow takes what it says.
@@ -117,7 +126,8 @@ impl<'a> Optimising<'a> {
         record: &'a FlowRecord,
         events: &'a Events,
     ) -> Self {
-        let settings = link(flow.session());
+        let reach_told = flow.session().reach();
+        let settings = link(flow.session(), reach_told);
         let half = match facing {
             Facing::Client => Half::near(settings),
             Facing::Server => Half::far(settings),
@@ -134,6 +144,7 @@ impl<'a> Optimising<'a> {
             is_cut: false,
             wake_ns: None,
             link_told: started,
+            reach_told,
             unread_since: None,
             deaf_since: None,
         };
@@ -188,6 +199,7 @@ impl<'a> Optimising<'a> {
                 () = tokio::time::sleep_until(wake.into()) => {
                     self.handle(|half, now_ns| half.handle_timeout(now_ns));
                 }
+                () = self.reach_exceeded() => self.handle_link(),
                 bytes = self.next(app, &out), if is_open => self.hear(bytes, &mut is_open)?,
             }
         }
@@ -212,6 +224,7 @@ impl<'a> Optimising<'a> {
                 () = tokio::time::sleep_until(wake.into()) => {
                     self.handle(|half, now_ns| half.handle_timeout(now_ns));
                 }
+                () = self.reach_exceeded() => self.handle_link(),
                 bytes = self.overhear(app), if *is_open => self.hear(bytes, is_open)?,
                 () = self.for_peer.notified() => {}
             }
@@ -322,14 +335,30 @@ impl<'a> Optimising<'a> {
         }
     }
 
+    /// Waits until the link needs more than the half was told: it may read further ahead, and a client that waits for its first
+    /// bytes says nothing.
+    async fn reach_exceeded(&self) {
+        let told = {
+            let shared = lock(&self.shared);
+            shared.half.reads_ahead().then_some(shared.reach_told)
+        };
+        match told {
+            Some(told) => self.flow.session().reach_exceeded(told).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn handle_link(&self) {
+        lock(&self.shared).tell_link(self.flow.session());
+        self.handle(|_, _| {});
+    }
+
     /// Lets the half do one thing, then puts what it wants done where it is done.
     fn handle(&self, operation: impl FnOnce(&mut Half, u64)) {
         let mut shared = lock(&self.shared);
         let now_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if shared.link_told.elapsed() >= LINK_NEWS {
-            shared.link_told = Instant::now();
-            let settings = link(self.flow.session());
-            shared.half.handle_link(&settings);
+            shared.tell_link(self.flow.session());
         }
         let session = self.flow.session();
         shared
@@ -453,21 +482,17 @@ impl<'a> Optimising<'a> {
 }
 
 /// What a flow may have of the link towards the peer.
-fn link(session: &Session) -> Settings {
-    let rate_bytes_s = match session.rate_bytes_s() {
+fn link(session: &Session, reach: Reach) -> Settings {
+    let rate_bytes_s = match reach.rate_bytes_s {
         0 => RATE_BYTES_S_ASSUMED,
         known => known,
     };
     // One at least.
     let rate_bytes_s = (rate_bytes_s as f64 / session.sharers()) as u64;
     let rtt_ns = u64::try_from(session.rtt().as_nanos()).unwrap_or(u64::MAX);
-    let settings = Settings::of_link(rate_bytes_s, rtt_ns);
-    let Some(path) = session.path() else {
-        return settings;
-    };
-    let settings = settings.with_loss(path.loss);
-    match path.is_climbing() {
-        true => settings.while_climbing(),
+    let settings = Settings::of_link(rate_bytes_s, rtt_ns).with_loss(reach.loss);
+    match session.path().is_some_and(|path| path.is_new()) {
+        true => settings.while_new(),
         false => settings,
     }
 }

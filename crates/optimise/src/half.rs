@@ -176,6 +176,12 @@ impl Half {
         }
     }
 
+    /// Whether it reads further ahead over a faster link.
+    #[must_use]
+    pub fn reads_ahead(&self) -> bool {
+        matches!(self.state, State::FarSmb(_))
+    }
+
     /// Whether the other half could be heard a moment ago. While it cannot, nothing is answered in its place. And whether
     /// all that it has said lately can be taken to have come: not when it was silent for long, and for a while after that.
     pub fn handle_hearing(&mut self, is_heard: bool, is_sure: bool) {

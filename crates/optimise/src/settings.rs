@@ -42,7 +42,7 @@ pub struct Settings {
     /// What the link carries while a block is fetched: what it holds in one round trip, or more. Where reading ahead begins.
     pub bdp_bytes: u64,
     /// Where it begins for who reads a file from the beginning: as much, and what the link carries while the first block is
-    /// waited for, if a part of that is likely to be lost; once more while the rate is being found.
+    /// waited for, if a part of that is likely to be lost; once more while the link is being found.
     pub start_bytes: u64,
     /// Whether a part of what is sent is likely to be lost.
     pub is_lossy: bool,
@@ -115,9 +115,9 @@ impl Settings {
         self
     }
 
-    /// The same link while its rate is being found: a higher one is found only by who has more to send than the one that is known.
+    /// The same link while its rate, or what it loses, is being found: that needs more to send than the rate that is known.
     #[must_use]
-    pub fn while_climbing(mut self) -> Self {
+    pub fn while_new(mut self) -> Self {
         self.start_bytes = self.start_bytes.saturating_add(self.bdp_bytes);
         self
     }

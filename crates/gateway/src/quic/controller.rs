@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use farhaul_tunnel::{Controller as Model, PathMemory, PathSettings, PathView};
 use noq::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use noq_proto::RttEstimator;
+use tokio::sync::watch;
 
 use super::flight::Watched;
 use crate::lock::lock;
@@ -19,8 +20,35 @@ use crate::lock::lock;
 /// Packets leave in trains of at most this much time: longer ones fill short queues.
 const TRAIN: Duration = Duration::from_millis(1);
 const TRAIN_BYTES_MAX: f64 = 65_536.0;
-/// How often figures are published.
+/// How often figures are published,
 const PUBLISH: Duration = Duration::from_millis(10);
+/// and at once where somebody may have waited for them.
+const RISEN: f64 = 1.125;
+const LOST_MORE: f64 = 0.02;
+
+/// What says how far ahead a path must be fed: what it carries, and what of that must be sent again.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Reach {
+    /// Bytes per second.
+    pub rate_bytes_s: u64,
+    /// Share of packets lost.
+    pub loss: f64,
+}
+
+impl Reach {
+    fn of(view: &PathView) -> Self {
+        Self {
+            rate_bytes_s: view.rate as u64,
+            loss: view.loss_seen.unwrap_or(0.0),
+        }
+    }
+
+    /// Whether it is more by enough to matter.
+    fn exceeds(self, other: Self) -> bool {
+        self.rate_bytes_s as f64 > RISEN * other.rate_bytes_s as f64
+            || self.loss > LOST_MORE + other.loss
+    }
+}
 
 /// Makes controllers for new paths.
 #[derive(Debug, Default)]
@@ -42,6 +70,8 @@ struct Shared {
     settings: Mutex<Option<PathSettings>>,
     has_settings: AtomicBool,
     found: Mutex<(Option<PathView>, Option<PathMemory>)>,
+    /// About that of `found`: changed when that has become more.
+    reach: watch::Sender<Reach>,
 }
 
 /// The controller of one tunnel, seen from outside the stack.
@@ -68,6 +98,13 @@ impl PathHandle {
         lock(&self.0.found).0
     }
 
+    /// Waits until it has found more than this, by enough to matter.
+    pub async fn exceeded(&self, known: Reach) {
+        let mut reach = self.0.reach.subscribe();
+        // Its sender is ours, too.
+        let _ = reach.wait_for(|reach| reach.exceeds(known)).await;
+    }
+
     /// What the next tunnel to the same peer should know.
     pub fn memory(&self) -> Option<PathMemory> {
         lock(&self.0.found).1
@@ -88,16 +125,31 @@ impl Adapter {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn exchange(&mut self, now: Instant) {
+    fn take_settings(&mut self, now: Instant) {
         if self.shared.has_settings.swap(false, Ordering::Acquire)
             && let Some(settings) = lock(&self.shared.settings).take()
         {
             self.model.configure(self.ns(now), settings);
         }
-        if now.saturating_duration_since(self.published) >= PUBLISH {
-            self.published = now;
-            *lock(&self.shared.found) = (Some(self.model.view()), self.model.memory());
+    }
+
+    fn publish(&mut self, now: Instant) {
+        let view = self.model.view();
+        let reach = Reach::of(&view);
+        let has_risen = reach.exceeds(*self.shared.reach.borrow());
+        if !has_risen && now.saturating_duration_since(self.published) < PUBLISH {
+            return;
         }
+        self.published = now;
+        *lock(&self.shared.found) = (Some(view), self.model.memory());
+        // Less wakes nobody.
+        self.shared.reach.send_if_modified(|noted| {
+            let has_fallen = noted.exceeds(reach);
+            if has_risen || has_fallen {
+                *noted = reach;
+            }
+            has_risen
+        });
     }
 }
 
@@ -126,8 +178,9 @@ impl Controller for Adapter {
         app_limited: bool,
         _largest_packet_num_acked: Option<u64>,
     ) {
-        self.exchange(now);
+        self.take_settings(now);
         self.model.handle_ack_end(self.ns(now), app_limited);
+        self.publish(now);
     }
 
     fn on_packet_lost(&mut self, _lost_bytes: u16, pn: u64, now: Instant) {
@@ -184,5 +237,66 @@ impl Controller for Adapter {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MTU_BYTES: u16 = 1472;
+    const RTT: Duration = Duration::from_millis(100);
+
+    fn adapter(start: Instant) -> Adapter {
+        let controller = Arc::new(ModelFactory).build(start, MTU_BYTES);
+        *controller.into_any().downcast().unwrap()
+    }
+
+    /// Packets a millisecond apart, each acknowledged after a round trip: the next `packets` of them.
+    fn carry(adapter: &mut Adapter, start: Instant, packets: std::ops::Range<u64>) {
+        for pn in packets.clone() {
+            let sent = start + Duration::from_millis(pn);
+            adapter.on_packet_sent(sent, MTU_BYTES, pn);
+        }
+        for pn in packets {
+            let sent = start + Duration::from_millis(pn);
+            let (sent_ns, acked_ns) = (adapter.ns(sent), adapter.ns(sent + RTT));
+            adapter
+                .model
+                .handle_acked(acked_ns, pn, sent_ns, MTU_BYTES.into());
+            adapter.on_end_acks(sent + RTT, 0, false, Some(pn));
+        }
+    }
+
+    async fn is_woken(path: &PathHandle, known: Reach) -> bool {
+        tokio::time::timeout(Duration::ZERO, path.exceeded(known))
+            .await
+            .is_ok()
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_faster_link_is_woken_once() {
+        let start = Instant::now();
+        let mut adapter = adapter(start);
+        let path = PathHandle(adapter.shared.clone());
+        let known = Reach {
+            rate_bytes_s: 100_000,
+            loss: 0.0,
+        };
+        assert!(!is_woken(&path, known).await, "nothing is known");
+        carry(&mut adapter, start, 0..200);
+        assert!(is_woken(&path, known).await);
+        let now = Reach::of(&path.view().unwrap());
+        assert!(now.rate_bytes_s > 1_000_000, "{now:?}");
+        assert!(!is_woken(&path, now).await, "that is known");
+    }
+
+    #[test]
+    fn a_link_that_loses_more_must_be_fed_further_ahead() {
+        let reach = |rate_bytes_s, loss| Reach { rate_bytes_s, loss };
+        assert!(reach(1_000, 0.1).exceeds(reach(1_000, 0.0)));
+        assert!(reach(1_200, 0.0).exceeds(reach(1_000, 0.0)));
+        assert!(!reach(1_100, 0.01).exceeds(reach(1_000, 0.0)));
+        assert!(!reach(500, 0.0).exceeds(reach(1_000, 0.1)));
     }
 }

@@ -6,6 +6,7 @@ use farhaul_tunnel::PathView;
 
 use super::Session;
 use crate::lock::lock;
+use crate::quic::controller::Reach;
 use crate::quic::flight::Flight;
 
 impl Session {
@@ -21,6 +22,23 @@ impl Session {
         match self.path().map_or(0, |view| view.rate as u64) {
             0 => told_bits_s / 8,
             found => found,
+        }
+    }
+
+    /// How far ahead the path must be fed, as far as is known.
+    pub fn reach(&self) -> Reach {
+        Reach {
+            rate_bytes_s: self.rate_bytes_s(),
+            loss: self.path().and_then(|path| path.loss_seen).unwrap_or(0.0),
+        }
+    }
+
+    /// Waits until that is more than this, by enough to matter.
+    pub async fn reach_exceeded(&self, known: Reach) {
+        let path = lock(&self.path).clone();
+        match path {
+            Some(path) => path.exceeded(known).await,
+            None => std::future::pending().await,
         }
     }
 

@@ -207,11 +207,11 @@ mod tests {
     #[test]
     fn who_reads_from_the_beginning_gets_more_while_the_rate_is_being_found() {
         let link = Settings::of_link(500_000, 500_000_000);
-        let mut window = Window::new(&link.while_climbing());
+        let mut window = Window::new(&link.while_new());
         let twice = 2 * link.bdp_bytes + 65_536;
         assert_eq!(window.bytes(65_536, true), twice);
         assert!(window.bytes(65_536, false) < twice);
-        window.handle_link(&Settings::of_link(1_000_000, 500_000_000).while_climbing());
+        window.handle_link(&Settings::of_link(1_000_000, 500_000_000).while_new());
         assert_eq!(window.bytes(65_536, true), 2 * twice - 65_536);
         window.handle_link(&link);
         assert!(window.bytes(65_536, true) < 2 * twice - 65_536);

@@ -74,6 +74,16 @@ impl LossModel {
         self.all.value.min(most).min(0.5)
     }
 
+    /// Share that was lost lately, whoever is to blame, for those who only wait for what is missing: before load below the rate has
+    /// shown what the path loses, what was lost at the rate. `None` while nothing is known.
+    pub(super) fn seen(&self) -> Option<f64> {
+        let at_rate = (self.cruise.packets >= KNOWN_PACKETS).then_some(self.cruise.value.min(0.5));
+        match self.below.packets > 0.0 || self.start.packets >= KNOWN_PACKETS {
+            true => Some(self.base()),
+            false => at_rate,
+        }
+    }
+
     /// Whether so much of so many packets, whenever they were sent, is more than the path loses by
     /// itself.
     pub(super) fn is_excess(&self, missing: f64, packets: f64) -> bool {
@@ -137,6 +147,16 @@ mod tests {
             repeat(4, || loss.handle_cruise(0.11, COHORT, true));
         }
         assert!(!loss.has_excess());
+    }
+
+    #[test]
+    fn who_waits_for_what_is_missing_hears_of_it_before_the_path_is_known() {
+        let mut loss = LossModel::default();
+        assert_eq!(loss.seen(), None);
+        loss.handle_cruise(0.1, COHORT, true);
+        assert_eq!((loss.base(), loss.seen()), (0.0, Some(0.1)));
+        loss.handle_below(0.0, COHORT);
+        assert_eq!(loss.seen(), Some(loss.base()));
     }
 
     #[test]

@@ -71,13 +71,15 @@ pub struct PathView {
     pub jitter: f64,
     /// Share lost without load.
     pub loss: f64,
+    /// Share lost lately, whatever the cause; `None` while nothing is known of it.
+    pub loss_seen: Option<f64>,
 }
 
 impl PathView {
-    /// Whether the rate is still being found.
+    /// Whether the rate, or what is lost at it, is still being found.
     #[must_use]
-    pub fn is_climbing(&self) -> bool {
-        self.phase == CLIMB
+    pub fn is_new(&self) -> bool {
+        self.phase == CLIMB || self.loss_seen.is_none()
     }
 }
 
@@ -348,6 +350,7 @@ impl Controller {
             queue: self.delay.queue(),
             jitter: self.delay.jitter(),
             loss: self.loss.base(),
+            loss_seen: self.loss.seen(),
         }
     }
 
