@@ -43,7 +43,10 @@ impl Where {
     where
         A: Future<Output = Result<T, ClientError>>,
     {
-        block_on(question(self.client()?))?.map_err(Failure::failed)
+        block_on(question(self.client()?))?.map_err(|error| match error {
+            ClientError::NotUtf8(_) => Failure::usage(error),
+            _ => Failure::failed(error),
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use farhaul_gateway::admin::status::{
     DiskStatus, PeerStatus, ReductionStatus, Status, WarmingStatus,
 };
 use farhaul_gateway::config::load::load_without_key;
-use farhaul_gateway::store::{Verified, verify};
+use farhaul_gateway::store::{DANGLING, Verified, verify};
 use serde_json::{Value, json};
 
 use crate::ask::Where;
@@ -278,9 +278,10 @@ impl Verify {
         let is_link = path.is_symlink();
         let found = match verify(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound && is_link => {
-                let what =
-                    "a symbolic link to what is not there; a gateway keeps nothing on disk so";
-                return Err(Failure::failed(format!("{}: {what}", path.display())));
+                return Err(Failure::failed(format!(
+                    "{}: {DANGLING}; a gateway keeps nothing on disk so",
+                    path.display()
+                )));
             }
             Err(error) if is_absent(error.kind()) => Vec::new(),
             other => {
@@ -351,12 +352,6 @@ impl Warm {
     fn run(self) -> Result<(), Failure> {
         let path = std::path::absolute(&self.path)
             .map_err(|error| Failure::failed(format!("{}: {error}", self.path.display())))?;
-        if path.to_str().is_none() {
-            return Err(Failure::usage(format!(
-                "{}: only names in UTF-8 can be told to a gateway; rename it, or give it another name with `ln -s`",
-                path.display()
-            )));
-        }
         let wanted = WarmRequest {
             path,
             peer: self.peer.clone(),

@@ -24,11 +24,14 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
+/// What a link without an end is called.
+pub const DANGLING: &str = "a symbolic link to what is not there";
+
 /// Who is told that there is no such file, and sees one, should know that it is a link.
 pub(crate) fn named_link(path: &Path, error: io::Error) -> io::Error {
     match error.kind() {
         kind @ io::ErrorKind::NotFound if symlink_metadata(path).is_ok() => {
-            io::Error::new(kind, "a symbolic link to what is not there")
+            io::Error::new(kind, DANGLING)
         }
         _ => error,
     }

@@ -68,6 +68,13 @@ struct Known {
     gain: f64,
 }
 
+impl Known {
+    /// For content that shrinks by so much more than ordinary one.
+    fn ratio(&self, shrinks: f64) -> f64 {
+        1.0 + self.gain * shrinks
+    }
+}
+
 /// Chooses the level of one direction to one peer.
 #[derive(Debug, Clone)]
 pub struct Levels {
@@ -211,14 +218,10 @@ impl Levels {
         }
     }
 
-    fn ratio(&self, known: &Known) -> f64 {
-        1.0 + known.gain * self.shrinks
-    }
-
     /// Chooses anew: so many cores, a link of so many bytes per second for this direction.
     pub fn choose(&mut self, cores: f64, link_bytes_s: f64) -> Codec {
         let moved = |known: &Known| {
-            let ratio = self.ratio(known);
+            let ratio = known.ratio(self.shrinks);
             let is_worth_it = known.codec == Codec::Null || ratio >= RATIO_MIN;
             let moved = (cores * self.speed(known)).min(link_bytes_s * ratio);
             if is_worth_it { moved } else { 0.0 }
@@ -247,7 +250,7 @@ impl Levels {
         let codec = self.codec();
         let known = self.known.iter().find(|known| known.codec == codec);
         let shrinks = self.shrinks.min(SHRINKS_BELIEVED);
-        let carried = link_bytes_s * known.map_or(1.0, |known| 1.0 + known.gain * shrinks);
+        let carried = link_bytes_s * known.map_or(1.0, |known| known.ratio(shrinks));
         let bound = match self.sampling {
             Sampling::Dense => NEW_SPEED * GAIN_MIN,
             Sampling::Sparse => NEW_SPEED / GAIN_MIN,

@@ -198,6 +198,7 @@ mod tests {
         status.bypass = true;
         assert!(next(&status).unwrap().contains("farhaul bypass off"));
     }
+
     /// A gateway with two peers, of which one has this disk.
     fn with_disk(disk: DiskStatus) -> Status {
         let peer = |disk| PeerStatus {

@@ -41,6 +41,9 @@ pub enum ClientError {
         /// The gateway's words.
         error: String,
     },
+    /// A name that the gateway cannot be told.
+    #[error("{}: only names in UTF-8 can be told to a gateway; rename it, or give it another name with `ln -s`", .0.display())]
+    NotUtf8(PathBuf),
     /// It took too long.
     #[error("the gateway at {} did not answer within {} s; it may hang", .0.display(), ANSWER_TIMEOUT.as_secs())]
     Silent(PathBuf),
@@ -117,6 +120,9 @@ impl Client {
 
     /// Begins to send a file to a peer, or to the only one, so that both gateways remember it; or to read a copy of what a peer will send.
     pub async fn warm_cache(&self, wanted: &WarmRequest) -> Result<WarmingStatus, ClientError> {
+        if wanted.path.to_str().is_none() {
+            return Err(ClientError::NotUtf8(wanted.path.clone()));
+        }
         self.json(Method::POST, "/v1/cache/warm", Some(json!(wanted)))
             .await
     }

@@ -60,6 +60,7 @@ use std::sync::{Arc, Mutex};
 use farhaul_reduce::BlockLengths;
 
 use crate::regular;
+pub use crate::regular::DANGLING;
 
 #[cfg(test)]
 pub(crate) use self::catalog::entry_bytes;
