@@ -156,7 +156,7 @@ impl CampaignCommand {
             },
         );
         watch.end();
-        show(campaign, &self.file, self.html, is_quiet)
+        show(campaign, &self.file, &options.page, is_quiet)
     }
 
     fn options(&self, target: &Target) -> Result<CampaignOptions, String> {
@@ -171,6 +171,7 @@ impl CampaignCommand {
             every: self.every,
             circuit_bit_per_s: bit_per_s(self.circuit),
             file: self.file.clone(),
+            page: page_path(self.html.as_deref(), &self.file),
             stop: target.stop.clone(),
         })
     }
@@ -227,13 +228,18 @@ impl CampaignCommand {
 
 impl ReportCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let campaign = match campaign::so_far(&self.file, bit_per_s(self.circuit)) {
+        let page = page_path(self.html.as_deref(), &self.file);
+        let campaign = match campaign::so_far(&self.file, &page, bit_per_s(self.circuit)) {
             // No campaign to tell of: the document is that of a single test.
             Err(error) if self.json => return print_failed(&self.file, error),
             campaign => campaign?,
         };
-        show(campaign, &self.file, self.html, self.json)
+        show(campaign, &self.file, &page, self.json)
     }
+}
+
+fn page_path(html: Option<&Path>, file: &Path) -> PathBuf {
+    html.map_or_else(|| file.with_extension("html"), Path::to_owned)
 }
 
 fn print_failed(file: &Path, error: ProbeError) -> Result<(), Failure> {
@@ -243,15 +249,9 @@ fn print_failed(file: &Path, error: ProbeError) -> Result<(), Failure> {
 }
 
 /// The page if there is something to draw, the document or the table.
-fn show(
-    mut campaign: Campaign,
-    file: &Path,
-    html: Option<PathBuf>,
-    is_json: bool,
-) -> Result<(), Failure> {
-    let path = html.unwrap_or_else(|| file.with_extension("html"));
+fn show(mut campaign: Campaign, file: &Path, path: &Path, is_json: bool) -> Result<(), Failure> {
     let has_page = campaign.runs_done > 0;
-    if has_page && let Err(source) = write_page(&path, &page::of(&campaign)) {
+    if has_page && let Err(source) = write_page(path, &page::of(&campaign)) {
         let what = format!("writing {}", path.display());
         campaign.fail(ProbeError::Local { what, source });
     }

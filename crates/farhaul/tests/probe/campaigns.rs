@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::Read;
 use std::net::TcpListener;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -344,6 +345,58 @@ fn a_campaign_that_cannot_begin_says_why() {
         (&unknown["exit_code"], &unknown["runs_done"]),
         (&3.into(), &1.into())
     );
+}
+
+/// What refuses a document of a campaign or a report of none, as a usage error.
+fn refusal(words: &[&str], schema: &str) -> String {
+    let seen = document(&probe(&[words, &["--json"]].concat()), schema);
+    assert_eq!(
+        (&seen["error"]["code"], &seen["exit_code"]),
+        (&"usage".into(), &2.into()),
+        "{words:?}"
+    );
+    seen["error"]["text"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_page_takes_nobodys_place() {
+    let (server, folder) = (Server::start(), Folder::new("page"));
+    let file = folder.file();
+    let words = [&campaign_words(&server.port, &file)[..], &["--for", "50ms"]].concat();
+    let with = |more: &[&'static str]| [&words[..], more].concat();
+    assert!(probe(&with(&["--runs", "1"])).status.success());
+    let begun = fs::read_to_string(&file).unwrap();
+    let name = |name: &str| folder.0.join(name).to_str().unwrap().to_owned();
+    let (pipe, fifo_link, hard) = (name("pipe"), name("pipe-link"), name("hard"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+    std::os::unix::fs::symlink("pipe", &fifo_link).unwrap();
+    fs::hard_link(&file, &hard).unwrap();
+    for (page, why) in [
+        (&pipe, "no regular file"),
+        (&fifo_link, "no regular file"),
+        (&file, "would replace the runs"),
+        (&hard, "would replace the runs"),
+        (&name("./c.jsonl"), "would replace the runs"),
+    ] {
+        let campaign = [&words[..], &["--runs", "2", "--html", page]].concat();
+        let report = ["report", &file, "--html", page];
+        for (words, schema) in [(&campaign[..], CAMPAIGN), (&report, super::REPORT)] {
+            let text = refusal(words, schema);
+            assert!(text.contains(why), "{words:?}: {text}");
+        }
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), begun);
+    let is_pipe = |path| fs::metadata(path).unwrap().file_type().is_fifo();
+    assert!(is_pipe(&pipe) && is_pipe(&fifo_link));
+    // A file that is there only in name, whose page has that name of itself.
+    let page = name("q.html");
+    let words = campaign_words(&server.port, &page);
+    let text = refusal(&[&words[..], &["--runs", "2"]].concat(), CAMPAIGN);
+    assert!(text.contains("would replace the runs"), "{text}");
+    assert!(!fs::exists(&page).unwrap());
+    // Whose other end nobody opens.
+    let text = refusal(&["report", &pipe], super::REPORT);
+    assert!(text.contains("no regular file"), "{text}");
 }
 
 #[test]

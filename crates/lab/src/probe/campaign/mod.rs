@@ -3,13 +3,14 @@
 //!
 //! [`subject`] is what is tested, [`runner`] does the runs, [`run`](mod@run) is
 //! what came of one, [`record`] keeps each as a line of a file, so that a stopped
-//! campaign goes on. [`summary`] is what they show together,
+//! campaign goes on, and `places` keeps that file and the page apart. [`summary`] is what they show together,
 //! of bounded size and a pure function of the lines; [`text`] and [`page`] are
 //! the same for people, [`chart`] draws, [`watch`] tells how far it is.
 
 pub mod chart;
 pub mod group;
 pub mod page;
+mod places;
 pub mod record;
 pub mod run;
 pub mod runner;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::Deserialize;
 
+use super::places::check_regular;
 use super::{Line, RUNS_MAX, Run, SCHEMA, Start};
 use crate::probe::error::{ProbeError, While, harmless};
 
@@ -31,9 +32,7 @@ impl Record {
     ) -> Result<Self, ProbeError> {
         let named = || format!("opening {}", path.display());
         let usage = |why: &str| ProbeError::Usage(format!("{} {why}", path.display()));
-        if path.exists() && !path.is_file() {
-            return Err(usage("is no file: name another with --file"));
-        }
+        check_regular(path)?;
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -73,6 +72,7 @@ impl Record {
 /// Reads a campaign's file, also one that is being written. What is behind the
 /// last line end is ignored.
 pub fn read(path: &Path, each: &mut dyn FnMut(&Line)) -> Result<(), ProbeError> {
+    check_regular(path)?;
     let file = File::open(path).locally(&format!("opening {}", path.display()))?;
     match read_lines(&file, path, each)? {
         0 => Err(ProbeError::Usage(format!(
@@ -250,7 +250,7 @@ mod tests {
         assert!(error.to_string().contains(why), "{error}");
         fs::remove_file(&path).unwrap();
         let folder = Record::open(&std::env::temp_dir(), &wanted, &mut |_| {}).unwrap_err();
-        assert!(folder.to_string().contains("no file"), "{folder}");
+        assert!(folder.to_string().contains("no regular file"), "{folder}");
     }
 
     #[test]

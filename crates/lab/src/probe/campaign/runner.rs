@@ -1,10 +1,11 @@
 //! Does a campaign's runs. Nothing it keeps in memory grows with their number.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::places::check_page;
 use super::record::{Record, read};
 use super::summary::{Campaign, Summary};
 use super::watch::{Step, Tally};
@@ -32,6 +33,8 @@ pub struct CampaignOptions {
     pub circuit_bit_per_s: Option<u64>,
     /// Its file.
     pub file: PathBuf,
+    /// Where its page will be.
+    pub page: PathBuf,
     /// Set to end it.
     pub stop: Arc<AtomicBool>,
 }
@@ -124,7 +127,7 @@ pub fn run_all(
 
 /// What a file's runs show; with what is asked for now in place of what stands
 /// there.
-fn of_file(start: Start, file: &std::path::Path) -> Campaign {
+fn of_file(start: Start, file: &Path) -> Campaign {
     let mut summary = Summary::new(start);
     let outcome = read(file, &mut |line| summary.take(line));
     let mut campaign = summary.campaign();
@@ -134,11 +137,13 @@ fn of_file(start: Start, file: &std::path::Path) -> Campaign {
     campaign
 }
 
-/// What the runs in a file show, finished or not.
+/// What the runs in a file show, finished or not, for a page that can be made of them.
 pub fn so_far(
-    file: &std::path::Path,
+    file: &Path,
+    page: &Path,
     circuit_bit_per_s: Option<u64>,
 ) -> Result<Campaign, ProbeError> {
+    check_page(page, file)?;
     let mut summary: Option<Summary> = None;
     read(file, &mut |line| {
         if let Line::Start(start) = line {
@@ -164,6 +169,7 @@ fn go(
 ) -> Result<(), Ended> {
     let start = options.start();
     let mut tally = Tally::new(&start);
+    check_page(&options.page, &options.file)?;
     let mut record = Record::open(&options.file, &start, &mut |line| tally.take(line))?;
     if tally.done >= options.runs {
         return Ok(());
@@ -291,6 +297,7 @@ mod tests {
             runs,
             every: None,
             circuit_bit_per_s: None,
+            page: file.with_extension("html"),
             file,
             stop: Arc::default(),
         }
@@ -363,7 +370,7 @@ mod tests {
         assert_eq!(whole.failures[0].code, "refused");
         let again = run_all(&options, &mut |_| panic!("all done"), &mut |_, _| {});
         assert_eq!((again.runs_done, again.starts), (6, 2));
-        let read = so_far(&options.file, Some(10_000_000)).unwrap();
+        let read = so_far(&options.file, &options.page, Some(10_000_000)).unwrap();
         assert_eq!(read.runs_done, 6);
         assert_eq!(read.circuit_bit_per_s, Some(10_000_000));
         assert_eq!(read.groups.len(), again.groups.len());
