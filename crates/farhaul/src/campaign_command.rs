@@ -205,7 +205,7 @@ impl CampaignCommand {
             .map_err(|_| format!("no datagram has a payload of {payload} bytes"))?;
         let bit_per_s = self.rate.unwrap_or(UDP_RATE_MBIT) * 1e6;
         let seconds = self.length.as_secs_f64();
-        Ok(FlowPlan::even(self.way.into(), payload, bit_per_s, seconds))
+        FlowPlan::at_rate(self.way.into(), payload, bit_per_s, seconds)
     }
 
     fn iperf3_test(&self) -> Result<Iperf3Plan, String> {

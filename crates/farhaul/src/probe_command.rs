@@ -424,8 +424,9 @@ impl Udp {
     fn run(self) -> Result<(), Failure> {
         let (way, time) = (self.way.into(), self.time);
         let rates = self.rate.iter();
-        let plans = rates.map(|mbit| FlowPlan::even(way, self.payload, mbit * 1e6, time));
-        let plans = steps(plans.collect(), FlowPlan::check)?;
+        let plans = rates.map(|mbit| FlowPlan::at_rate(way, self.payload, mbit * 1e6, time));
+        let plans: Result<Vec<_>, _> = plans.collect();
+        let plans = steps(plans.map_err(Failure::usage)?, FlowPlan::check)?;
         self.far.run(&Single::Flow(plans))
     }
 }

@@ -329,6 +329,8 @@ fn a_campaign_that_cannot_begin_says_why() {
         "--udp --payload 70000",
         "--udp --rate 0",
         "--udp --for 1ms",
+        "--udp --rate 0.001",
+        "--iperf3 --udp --rate 1e-300",
         "--udp --for 1h --rate 900",
         "--iperf3 --for 1500ms",
         "--iperf3 --for 500ms",

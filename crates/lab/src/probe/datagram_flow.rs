@@ -48,7 +48,19 @@ impl FlowPlan {
     /// Keeps the rate whatever happens.
     pub const CATCH_UP_ALL_NS: u64 = DURATION_MAX_NS;
 
-    /// An even flow of a payload rate for a time; fast ones leave in small trains.
+    /// An even flow of a payload rate that can be kept in a time.
+    pub fn at_rate(
+        direction: Direction,
+        payload_bytes: u16,
+        bit_per_s: f64,
+        duration_s: f64,
+    ) -> Result<Self, String> {
+        check_rate(payload_bytes.into(), bit_per_s, duration_s)?;
+        Ok(Self::even(direction, payload_bytes, bit_per_s, duration_s))
+    }
+
+    /// An even flow of a payload rate for a time, of one datagram at least; fast
+    /// ones leave in small trains.
     pub fn even(direction: Direction, payload_bytes: u16, bit_per_s: f64, duration_s: f64) -> Self {
         /// Closer together timers are not exact enough.
         const GAP_NS_MIN: f64 = 100_000.0;
@@ -56,7 +68,7 @@ impl FlowPlan {
         let train = (GAP_NS_MIN / one_ns)
             .ceil()
             .clamp(1.0, TRAIN_DATAGRAMS_MAX.into());
-        let gap_ns = (one_ns * train).clamp(1.0, 1e9);
+        let gap_ns = (one_ns * train).clamp(1.0, (duration_s * 1e9).max(1.0));
         Self {
             direction,
             payload_bytes,
@@ -117,6 +129,23 @@ impl FlowPlan {
             ns if ns > DURATION_MAX_NS => Err("a UDP test takes at most 600 s".to_owned()),
             _ => Ok(()),
         }
+    }
+}
+
+/// Refuses a payload rate at which no second datagram leaves within the test: a
+/// single one has no rate.
+pub(crate) fn check_rate(
+    payload_bytes: u32,
+    bit_per_s: f64,
+    duration_s: f64,
+) -> Result<(), String> {
+    let least_bit_per_s = f64::from(payload_bytes) * 8.0 / duration_s;
+    match bit_per_s > least_bit_per_s {
+        true => Ok(()),
+        false => Err(format!(
+            "no two datagrams of {payload_bytes} bytes leave within {duration_s} s at that rate: it is at least {} Mbit/s, or the test longer, or its datagrams shorter",
+            (least_bit_per_s.floor() + 1.0) / 1e6
+        )),
     }
 }
 
@@ -474,16 +503,34 @@ mod tests {
 
     #[test]
     fn an_even_flow_has_the_rate_asked_for() {
-        for (bit_per_s, payload) in [(1e6, 1000), (1e9, 1472), (50e6, 36), (100.0, 36)] {
-            let plan = FlowPlan::even(Direction::Up, payload, bit_per_s, 1.0);
-            let rate =
-                f64::from(plan.train_datagrams) * f64::from(payload) * 8e9 / plan.gap_ns as f64;
-            assert!(
-                rate / bit_per_s < 1.01 || bit_per_s < 1000.0,
-                "{bit_per_s}: {plan:?}"
-            );
+        for (bit_per_s, payload, duration_s) in [
+            (1e6, 1000, 1.0),
+            (1e9, 1472, 1.0),
+            (50e6, 36, 1.0),
+            (100.0, 36, 3.0),
+            (1000.0, 1400, 30.0),
+        ] {
+            let plan = FlowPlan::at_rate(Direction::Up, payload, bit_per_s, duration_s).unwrap();
+            let share = plan.bit_per_s() / bit_per_s;
+            assert!((0.99..1.01).contains(&share), "{bit_per_s}: {plan:?}");
             assert!(plan.check().is_ok(), "{plan:?}");
+            let begun_ns = u64::from(plan.trains - 1) * plan.gap_ns;
+            assert!(begun_ns < (duration_s * 1e9) as u64, "{plan:?}");
         }
+    }
+
+    #[test]
+    fn a_rate_that_cannot_be_kept_is_refused_with_the_least_one() {
+        let of_rate = |bit_per_s| FlowPlan::at_rate(Direction::Up, 1400, bit_per_s, 5.0);
+        for bit_per_s in [1e-294, 1000.0, 2240.0] {
+            let why = of_rate(bit_per_s).unwrap_err();
+            assert!(why.contains("at least 0.002241 Mbit/s"), "{why}");
+        }
+        assert_eq!(of_rate(2241.0).unwrap().datagrams(), 2);
+    }
+
+    #[test]
+    fn flows_have_bounds() {
         let mut plan = FlowPlan::even(Direction::Up, 1472, 1e9, 1.0);
         plan.trains = u32::MAX;
         assert!(plan.check().is_err());

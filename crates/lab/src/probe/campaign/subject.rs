@@ -198,6 +198,12 @@ mod tests {
             ..iperf3_plan(false)
         });
         assert!(iperf3.check().unwrap_err().contains("1 s"));
+        iperf3.windows_bytes = vec![None];
+        iperf3.test = Test::Iperf3(Iperf3Plan {
+            bit_per_s: Some(100),
+            ..iperf3_plan(true)
+        });
+        assert!(iperf3.check().unwrap_err().contains("no two datagrams"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::stream::{self, Course, Ended};
 use super::{Cookie, Params, Results, State, StreamCount, goes_up, new_cookie, stream_id, udp};
 use crate::probe::client::{CONNECT_PATIENCE, reaches_another, resolve};
+use crate::probe::datagram_flow::check_rate;
 use crate::probe::error::{ProbeError, While};
 use crate::probe::message::{Control, PATIENCE, SLICE};
 use crate::probe::socket_state::TcpState;
@@ -102,7 +103,15 @@ impl Iperf3Plan {
         let params = self.params();
         params
             .check()
-            .map_err(|what| format!("iperf3 has no {what}"))
+            .map_err(|what| format!("iperf3 has no {what}"))?;
+        match (self.udp, self.bit_per_s) {
+            (true, Some(bit_per_s)) => check_rate(
+                params.block_bytes() as u32,
+                bit_per_s as f64,
+                self.duration_s as f64,
+            ),
+            _ => Ok(()),
+        }
     }
 }
 
