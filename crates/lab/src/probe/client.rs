@@ -28,6 +28,8 @@ pub(crate) const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const KNOCK_PATIENCE: Duration = Duration::from_secs(8);
 /// How long a server may take to end a session.
 const END_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a server that is being ended may take to say so where its clients listen.
+const PARTING_PATIENCE: Duration = Duration::from_secs(2);
 /// Clock readings of which the quickest counts.
 const CLOCK_READINGS: usize = 8;
 
@@ -182,7 +184,8 @@ impl Client {
         let over = AtomicBool::new(false);
         let workers: Result<Vec<_>, ProbeError> = (0..plan.connections())
             .map(|number| {
-                let stream = self.open_stream(&plan, number)?;
+                let stream = self.open_stream(&plan, number);
+                let stream = stream.map_err(|error| self.why_lost(error))?;
                 Worker::new(&plan, &over, stream, number, false).locally("setting up a stream")
             })
             .collect();
@@ -237,6 +240,20 @@ impl Client {
                 over.store(true, Ordering::Relaxed);
             }
             thread::sleep(SLICE / 50);
+        }
+    }
+
+    /// Why a connection beside the control connection was lost: a server that is
+    /// being ended says so on that one.
+    pub(crate) fn why_lost(&self, error: ProbeError) -> ProbeError {
+        if !matches!(error, ProbeError::Lost { .. }) {
+            return error;
+        }
+        let during = "a connection was lost";
+        match self.control.receive(during, PARTING_PATIENCE) {
+            Ok(answer @ Answer::Refused { .. }) => unexpected(answer),
+            Err(ProbeError::Interrupted) => ProbeError::Interrupted,
+            _ => error,
         }
     }
 

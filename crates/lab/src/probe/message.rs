@@ -248,7 +248,7 @@ impl Control {
 
     /// The next message, whole by the end of `patience`.
     pub(crate) fn receive<T: DeserializeOwned>(
-        &mut self,
+        &self,
         during: &str,
         patience: Duration,
     ) -> Result<T, ProbeError> {
@@ -342,7 +342,7 @@ impl Control {
     }
 
     fn read_exact(
-        &mut self,
+        &self,
         mut wanted: &mut [u8],
         end: Instant,
         during: &str,
@@ -355,7 +355,7 @@ impl Control {
             if Instant::now() >= end {
                 return Err(silent());
             }
-            match self.stream.read(wanted) {
+            match (&self.stream).read(wanted) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof).lost_while(during),
                 Ok(got) => wanted = wanted.get_mut(got..).unwrap_or_default(),
                 Err(error) if is_slice_over(&error) => {}

@@ -30,6 +30,10 @@ pub struct Transactions {
 
 /// Makes transactions for a time, half of it each way of doing it.
 pub(crate) fn transact(client: &Client, duration: Duration) -> Result<Transactions, ProbeError> {
+    both_ways(client, duration).map_err(|error| client.why_lost(error))
+}
+
+fn both_ways(client: &Client, duration: Duration) -> Result<Transactions, ProbeError> {
     let mut kept = client.open_echo()?;
     let (on_one_connection, on_one_connection_per_s) =
         repeat(client, duration / 2, || exchange(client, &mut kept))?;

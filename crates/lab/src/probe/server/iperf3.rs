@@ -243,6 +243,9 @@ impl Test<'_> {
                 .wait(params, &threads)
                 .and_then(|()| self.exchange(params, course, streams, congestion_used));
             // Not before: a client takes the end of a stream for trouble.
+            if outcome.is_err() && self.shared.is_stopping() {
+                let _ = self.say(State::ServerTerminate);
+            }
             course.stop();
             outcome
         })

@@ -34,6 +34,9 @@ pub use ports::UdpPorts;
 /// How long a new connection may take to say what it wants.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long clients may take to hear that the server ends.
+const PARTING_PATIENCE: Duration = Duration::from_secs(5);
+
 /// What a server shall be.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
@@ -179,8 +182,18 @@ impl Server {
             }
             let outcome = self.answer();
             self.shared.stop.store(true, Ordering::Relaxed);
+            self.part();
             outcome
         })
+    }
+
+    /// Waits until every client has been told: a process that ends takes its
+    /// threads along, and their last words.
+    fn part(&self) {
+        let end = Instant::now() + PARTING_PATIENCE;
+        while self.shared.connections.load(Ordering::Relaxed) > 0 && Instant::now() < end {
+            std::thread::sleep(SLICE / 10);
+        }
     }
 
     fn answer(&self) -> Result<(), ProbeError> {

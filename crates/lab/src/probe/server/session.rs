@@ -43,7 +43,10 @@ pub(super) fn serve(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
     // A client that breaks the protocol or goes away ends its session; the
     // reason is told to it where it can still hear it.
     if let Err(error) = session.run() {
-        let why = error.to_string();
+        let why = match error {
+            ProbeError::Interrupted => "it is being ended".to_owned(),
+            error => error.to_string(),
+        };
         let _ = session.control.send(&Answer::Refused { why });
     }
     stop.store(true, Ordering::Relaxed);
