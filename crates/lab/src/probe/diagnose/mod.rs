@@ -167,6 +167,8 @@ pub(crate) fn mbit(bit_per_s: f64) -> String {
 }
 
 fn black_hole(seen: &Observations) -> Option<Finding> {
+    /// Of TCP and IPv6: the rule is for both families, and those of IPv4 are shorter.
+    const HEADERS_BYTES: u32 = 60;
     let path = seen.path.as_ref().filter(|path| path.is_black_hole())?;
     let (mtu, interface) = (path.mtu_bytes()?, path.interface_mtu_bytes?);
     let text = |mtu: Option<u32>| mtu.map_or_else(|| "none".to_owned(), |mtu| mtu.to_string());
@@ -187,8 +189,8 @@ fn black_hole(seen: &Observations) -> Option<Finding> {
             ),
         ],
         remedy: format!(
-            "on both hosts: ip link set dev IF mtu {mtu}; or on a router on the way: nft add rule inet filter forward tcp flags syn tcp option maxseg size set {}; or let ICMP type 3 code 4 through",
-            mtu.saturating_sub(40)
+            "on both hosts: ip link set dev IF mtu {mtu}; or on a router on the way: nft 'add table inet mss; add chain inet mss forward {{ type filter hook forward priority 0; }}; add rule inet mss forward tcp flags syn tcp option maxseg size set {}'; or let ICMP type 3 code 4 through",
+            mtu.saturating_sub(HEADERS_BYTES)
         ),
         expected_bit_per_s: tcp_capacity_bit_per_s(seen, Direction::Up),
     })
