@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use farhaul_lab::probe::ProbeError;
 use farhaul_lab::probe::campaign::watch::Watch;
 use farhaul_lab::probe::campaign::{self, Campaign, CampaignOptions, Subject, Test, page, text};
 use farhaul_lab::probe::datagram_flow::FlowPlan;
 use farhaul_lab::probe::examine::Target;
 use farhaul_lab::probe::iperf3::Iperf3Plan;
 use farhaul_lab::probe::tcp_test::TcpPlan;
-use farhaul_lab::probe::{ProbeError, Report};
 use farhaul_lab::table::Screen;
 
 use crate::failure::Failure;
 use crate::print;
-use crate::probe_command::{Far, UDP_PAYLOAD_BYTES, UDP_RATE_MBIT, Way, bytes, positive};
+use crate::probe_command::{Far, UDP_PAYLOAD_BYTES, UDP_RATE_MBIT, Way, bytes, failed, positive};
 
 /// Longest time between two runs: a day.
 const EVERY_S_MAX: f64 = 86_400.0;
@@ -142,8 +142,8 @@ fn bit_per_s(mbit: Option<f64>) -> Option<u64> {
 impl CampaignCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let target = self.far.target()?;
-        let options = self.options(&target).map_err(Failure::usage)?;
-        options.check().map_err(Failure::usage)?;
+        let options = self.far.possible(self.options(&target))?;
+        self.far.possible(options.check())?;
         let mut watch = Watch::default();
         let is_quiet = self.far.json;
         let campaign = campaign::run_all(
@@ -231,7 +231,9 @@ impl ReportCommand {
         let page = page_path(self.html.as_deref(), &self.file);
         let campaign = match campaign::so_far(&self.file, &page, bit_per_s(self.circuit)) {
             // No campaign to tell of: the document is that of a single test.
-            Err(error) if self.json => return print_failed(&self.file, error),
+            Err(error) if self.json => {
+                return Err(failed(&self.file.display().to_string(), error));
+            }
             campaign => campaign?,
         };
         show(campaign, &self.file, &page, self.json)
@@ -240,12 +242,6 @@ impl ReportCommand {
 
 fn page_path(html: Option<&Path>, file: &Path) -> PathBuf {
     html.map_or_else(|| file.with_extension("html"), Path::to_owned)
-}
-
-fn print_failed(file: &Path, error: ProbeError) -> Result<(), Failure> {
-    let report = Report::new(&file.display().to_string()).ended(Err(error));
-    print::value(&report)?;
-    Err(Failure::Verdict(report.exit_code))
 }
 
 /// The page if there is something to draw, the document or the table.

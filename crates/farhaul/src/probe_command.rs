@@ -415,7 +415,7 @@ impl Tcp {
             streams: *streams,
             ..plan.clone()
         });
-        let plans = steps(plans.collect(), TcpPlan::check)?;
+        let plans = self.far.possible(steps(plans.collect(), TcpPlan::check))?;
         self.far.run(&Single::Tcp(plans))
     }
 }
@@ -426,7 +426,8 @@ impl Udp {
         let rates = self.rate.iter();
         let plans = rates.map(|mbit| FlowPlan::at_rate(way, self.payload, mbit * 1e6, time));
         let plans: Result<Vec<_>, _> = plans.collect();
-        let plans = steps(plans.map_err(Failure::usage)?, FlowPlan::check)?;
+        let plans = plans.and_then(|plans| steps(plans, FlowPlan::check));
+        let plans = self.far.possible(plans)?;
         self.far.run(&Single::Flow(plans))
     }
 }
@@ -435,12 +436,12 @@ impl Udp {
 fn steps<Plan>(
     plans: Vec<Plan>,
     check: impl Fn(&Plan) -> Result<(), String>,
-) -> Result<Vec<Plan>, Failure> {
+) -> Result<Vec<Plan>, String> {
     const MOST: usize = 32;
     if plans.len() > MOST {
-        return Err(Failure::usage(format!("at most {MOST} tests at a time")));
+        return Err(format!("at most {MOST} tests at a time"));
     }
-    plans.iter().try_for_each(check).map_err(Failure::usage)?;
+    plans.iter().try_for_each(check)?;
     Ok(plans)
 }
 
@@ -458,10 +459,21 @@ impl Iperf3 {
             mss_bytes: self.mss,
             block_bytes: self.payload,
         };
-        plan.check().map_err(Failure::usage)?;
+        self.far.possible(plan.check())?;
         let target = self.far.target()?;
         self.far.show(&with_iperf3(&target, &plan, Duration::ZERO))
     }
+}
+
+/// Prints the document of a test that did not begin.
+pub(crate) fn failed(target: &str, error: ProbeError) -> Failure {
+    let report = Report::new(target).ended(Err(error));
+    let printed = print::value(&report);
+    report
+        .error
+        .iter()
+        .for_each(|trouble| print::aside(&trouble.text));
+    printed.err().unwrap_or(Failure::Verdict(report.exit_code))
 }
 
 impl Far {
@@ -471,6 +483,19 @@ impl Far {
             port: self.port,
             stop: Arc::clone(&stop_on_signal()?),
         })
+    }
+
+    /// What was asked for, if it is possible; if not, the document says why where
+    /// one was asked for.
+    pub(crate) fn possible<T>(&self, asked: Result<T, String>) -> Result<T, Failure> {
+        let error = match asked {
+            Ok(asked) => return Ok(asked),
+            Err(why) => ProbeError::Usage(why),
+        };
+        match self.json {
+            true => Err(failed(&self.host, error)),
+            false => Err(error.into()),
+        }
     }
 
     fn run(&self, test: &Single) -> Result<(), Failure> {

@@ -519,6 +519,26 @@ fn figures_that_cannot_be_are_judged_without_harm() {
 }
 
 #[test]
+fn a_test_that_is_impossible_has_a_document_and_words() {
+    for words in [
+        &["tcp", "x", "--streams", "65"][..],
+        &["udp", "x", "--rate", "0.001"],
+        &["udp", "x", "--rate", "1e9", "--time", "60"],
+        &["iperf3", "x", "--time", "0"],
+        &["campaign", "x", "--runs", "0"],
+        &["campaign", "x", "--runs", "2", "--udp", "--streams", "2"],
+        &["report", "/dev"],
+    ] {
+        let output = probe(&[words, &["--json"]].concat());
+        let seen = report(&output);
+        assert_eq!(outcome(&seen), ("usage".to_owned(), 2), "{words:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        let text = seen["error"]["text"].as_str().unwrap();
+        assert!(said.contains(text), "{words:?}: {said}");
+    }
+}
+
+#[test]
 fn what_cannot_be_asked_for_is_refused_before_anything_is_sent() {
     for words in [
         &["tcp", "x", "--time", "0"][..],
