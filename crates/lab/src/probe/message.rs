@@ -473,7 +473,7 @@ mod tests {
             ),
             (b"\0\0\0\x00", "a message is wrong"),
         ] {
-            let (mut far, mut control) = pair();
+            let (mut far, control) = pair();
             far.write_all(sent).unwrap();
             let error = control.receive::<Request>("testing", PATIENCE).unwrap_err();
             assert_eq!(error.code(), "protocol", "{error}");
@@ -512,7 +512,7 @@ mod tests {
 
     #[test]
     fn silence_ends_and_so_does_a_message_cut_short() {
-        let (mut far, mut control) = pair();
+        let (mut far, control) = pair();
         far.write_all(b"\0\0\0\x09{").unwrap();
         let patience = Duration::from_millis(300);
         let error = control.receive::<Request>("testing", patience).unwrap_err();
