@@ -125,7 +125,9 @@ impl FlowPlan {
                 "a train of {train} datagrams is longer than {TRAIN_DATAGRAMS_MAX}"
             ));
         }
-        match self.duration_ns() {
+        // Nothing leaves in the last gap: it may end after the time asked for.
+        let last_ns = u64::from(self.trains - 1).saturating_mul(self.gap_ns);
+        match last_ns.max(self.gap_ns) {
             ns if ns > DURATION_MAX_NS => Err("a UDP test takes at most 600 s".to_owned()),
             _ => Ok(()),
         }
@@ -537,6 +539,15 @@ mod tests {
         let long = FlowPlan::even(Direction::Up, 1000, 80e6, 300.0);
         assert_eq!(long.datagrams(), 3_000_000);
         assert!(long.check().unwrap_err().contains("shorter"));
+        // No whole number of gaps.
+        let longest = |duration_s| FlowPlan::even(Direction::Up, 1400, 1e6, duration_s).check();
+        assert_eq!(longest(600.0), Ok(()));
+        assert!(longest(600.1).unwrap_err().contains("600 s"));
+        let endless = FlowPlan {
+            gap_ns: u64::MAX,
+            ..flow_of(1)
+        };
+        assert!(endless.check().unwrap_err().contains("600 s"));
         plan.trains = 0;
         assert!(plan.check().is_err());
         plan.payload_bytes = 3;
