@@ -67,6 +67,12 @@ pub enum ProbeError {
         /// `up` or `down`.
         way: &'static str,
     },
+    /// Everything was tried, and nothing can be said of the circuit.
+    #[error("{why}")]
+    NoVerdict {
+        /// In one sentence.
+        why: String,
+    },
     /// The operator asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -92,7 +98,7 @@ impl ProbeError {
             Self::Refused { .. } => "refused",
             Self::Protocol { .. } => "protocol",
             Self::Lost { .. } => "lost",
-            Self::Silent { .. } | Self::NoPayload { .. } => "silent",
+            Self::Silent { .. } | Self::NoPayload { .. } | Self::NoVerdict { .. } => "silent",
             Self::Interrupted => "interrupted",
             Self::Usage(_) => "usage",
             Self::Local { .. } => "local",
@@ -107,7 +113,8 @@ impl ProbeError {
             Self::UnknownHost { .. } | Self::Unreachable { .. } | Self::NoIperf3 { .. } => 3,
             Self::Refused { .. } => 4,
             Self::Protocol { .. } => 5,
-            Self::Lost { .. } | Self::Silent { .. } | Self::NoPayload { .. } => SILENT_EXIT_CODE,
+            Self::Lost { .. } | Self::Silent { .. } => SILENT_EXIT_CODE,
+            Self::NoPayload { .. } | Self::NoVerdict { .. } => SILENT_EXIT_CODE,
             Self::Interrupted => 7,
         }
     }

@@ -64,7 +64,7 @@ pub fn examine(target: &Target, tcp_ms: u64, tell: Tell<'_>) -> Report {
         report.verdict = Some(diagnose(&report.observations));
         report.link_profile = super::link_words::of(&report.observations);
     }
-    let outcome = outcome.and_then(|()| grounded(&report, tcp_ms));
+    let outcome = outcome.and_then(|()| grounded(&report));
     report.ended(outcome)
 }
 
@@ -133,6 +133,17 @@ fn note_hosts(client: &Client, seen: &mut Observations) {
     seen.client_host = Some(HostFacts::here());
     seen.server_host = Some(client.server_host.clone());
     seen.other_sessions = client.other_sessions;
+    seen.control_rtt_us = Some(client.control_rtt_ns / 1000);
+}
+
+/// Between two echoes: a slow line carries them without a queue.
+fn idle_spacing(control_rtt_ns: u64) -> Duration {
+    Duration::from_nanos((control_rtt_ns / 2).clamp(20_000_000, 100_000_000))
+}
+
+/// Long enough for a start and a second half to judge.
+fn tcp_ms_of(asked_ms: u64, rtt_us: u64) -> u64 {
+    asked_ms.max(rtt_us.saturating_mul(TCP_ROUND_TRIPS_MIN) / 1000)
 }
 
 fn look(
@@ -144,17 +155,23 @@ fn look(
     note_hosts(client, seen);
     tell("round trip of the idle circuit");
     let never = AtomicBool::new(false);
-    let idle = Pinger::new(client)?.run(Duration::from_millis(20), 25, &never)?;
+    let idle = Pinger::new(client)?.run(idle_spacing(client.control_rtt_ns), 25, &never)?;
     seen.idle = Some(idle);
-    let tcp_ms = tcp_ms.max(idle.p50_us.unwrap_or(0).saturating_mul(TCP_ROUND_TRIPS_MIN) / 1000);
+    let rtt_us = seen.idle_rtt_us().unwrap_or(0);
+    let tcp_ms = tcp_ms_of(tcp_ms, rtt_us);
     tell("longest packet, rewritten marks");
-    let path = path_check::check(client)?;
+    let path = path_check::check(client, &idle)?;
     let headers_bytes = if client.server().is_ipv6() { 48 } else { 28 };
-    let mtu = path.mtu_bytes().unwrap_or(576).clamp(128, 1500);
+    let mtu = path.mtu_bytes().unwrap_or(576);
+    let mtu = mtu.clamp(128, path_check::FULL_PACKET_BYTES);
     client.stream_mss_bytes = path
         .is_black_hole()
         .then(|| (mtu - headers_bytes - 12) as u16);
+    let is_too_slow = path.is_too_slow();
     seen.path = Some(path);
+    if is_too_slow {
+        return Ok(());
+    }
     let payload = (mtu - headers_bytes) as u16;
     flows(client, seen, payload, tell)?;
     tell("TCP up");
@@ -167,15 +184,12 @@ fn look(
 }
 
 /// A clean circuit whose rate nobody has seen is none.
-fn grounded(report: &Report, tcp_ms: u64) -> Result<(), ProbeError> {
-    let seen = &report.observations;
-    let verdict = report.verdict.as_ref();
-    match verdict.is_none_or(|verdict| verdict.is_grounded(seen)) {
-        true => Ok(()),
-        false => Err(ProbeError::Silent {
-            seconds: tcp_ms / 1000,
-            during: "TCP was to carry data".to_owned(),
+fn grounded(report: &Report) -> Result<(), ProbeError> {
+    match &report.verdict {
+        Some(verdict) if !verdict.is_grounded(&report.observations) => Err(ProbeError::NoVerdict {
+            why: verdict.sentence.trim_end_matches('.').to_owned(),
         }),
+        _ => Ok(()),
     }
 }
 
@@ -186,7 +200,8 @@ fn flows(
     tell: Tell<'_>,
 ) -> Result<(), ProbeError> {
     tell("short trains both ways");
-    seen.trains = Some(client.datagrams(&trains(payload))?);
+    let slow_bit_per_s = seen.path.as_ref().and_then(|path| path.slow_line_bit_per_s);
+    seen.trains = Some(client.datagrams(&trains(payload, slow_bit_per_s))?);
     tell("more than the line carries, up");
     seen.flood_up = Some(overload(client, Direction::Up, payload, &seen.trains)?);
     tell("more than the line carries, down");
@@ -210,14 +225,21 @@ fn flows(
     Ok(())
 }
 
-/// Eight trains of thirty.
-fn trains(payload_bytes: u16) -> FlowPlan {
+/// Eight trains of thirty; on a slow line fewer, each when the one before has left it:
+/// what waits there is in the way of everything else.
+fn trains(payload_bytes: u16, slow_bit_per_s: Option<u64>) -> FlowPlan {
+    const TRAIN_DATAGRAMS: u32 = 30;
+    const GAP_NS_MIN: u64 = 100_000_000;
+    const TIME_NS: u64 = 10_000_000_000;
+    let train_bits = u64::from(TRAIN_DATAGRAMS) * (u64::from(payload_bytes) + 42) * 8;
+    let drained_ns = slow_bit_per_s.and_then(|rate| (train_bits * 1_100_000_000).checked_div(rate));
+    let gap_ns = drained_ns.unwrap_or(0).max(GAP_NS_MIN);
     FlowPlan {
         direction: Direction::Both,
         payload_bytes,
-        trains: 8,
-        train_datagrams: 30,
-        gap_ns: 100_000_000,
+        trains: (TIME_NS / gap_ns).clamp(2, 8) as u32,
+        train_datagrams: TRAIN_DATAGRAMS,
+        gap_ns,
         catch_up_ns: FlowPlan::CATCH_UP_ALL_NS,
     }
 }
@@ -332,10 +354,7 @@ fn rfc6349(seen: &Observations) -> Vec<Figures> {
             way.mean_bit_per_s,
             super::diagnose::tcp_capacity_bit_per_s(seen, direction),
             way.figures.retransmitted,
-            (
-                seen.idle.and_then(|idle| idle.p50_us),
-                way.figures.mean_rtt_us,
-            ),
+            (seen.idle_rtt_us(), way.figures.mean_rtt_us),
         ))
     };
     ways.into_iter().filter_map(figures).collect()
@@ -344,6 +363,30 @@ fn rfc6349(seen: &Observations) -> Vec<Figures> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slow_line_is_empty_before_the_next_train() {
+        let plan = trains(1472, None);
+        assert_eq!((plan.trains, plan.gap_ns), (8, 100_000_000));
+        for rate in [100_000, 128_000, 256_000, 499_000] {
+            let plan = trains(1472, Some(rate));
+            let carried = rate as f64 * plan.gap_ns as f64 / 8e9;
+            assert!(carried > 30.0 * 1514.0, "{rate}: {plan:?}");
+            assert!(plan.duration_ns() <= 10_000_000_000, "{rate}: {plan:?}");
+        }
+    }
+
+    #[test]
+    fn a_tcp_test_has_ten_round_trips() {
+        assert_eq!(tcp_ms_of(5000, 40_000), 5000);
+        assert_eq!(tcp_ms_of(5000, 2_000_000), 20_000);
+        // Where no datagram came back, those of the control connection.
+        let seen = Observations {
+            control_rtt_us: Some(2_000_000),
+            ..Observations::default()
+        };
+        assert_eq!(tcp_ms_of(5000, seen.idle_rtt_us().unwrap()), 20_000);
+    }
 
     #[test]
     fn one_in_ten_thousand_shows_from_5_mbit_s_on() {

@@ -36,6 +36,9 @@ pub struct Observations {
     pub server_host: Option<HostFacts>,
     /// Other clients the server had at the beginning.
     pub other_sessions: u32,
+    /// Quickest round trip of the connection to the server's port, microseconds.
+    #[serde(default)]
+    pub control_rtt_us: Option<u64>,
     /// Round trips of an idle circuit.
     pub idle: Option<Latency>,
     /// What the way does to packets.
@@ -69,6 +72,13 @@ pub struct Observations {
 }
 
 impl Observations {
+    /// Median round trip of the idle circuit; where no datagram comes back, the
+    /// quickest of TCP.
+    pub(crate) fn idle_rtt_us(&self) -> Option<u64> {
+        let idle_us = self.idle.and_then(|idle| idle.p50_us);
+        idle_us.or(self.control_rtt_us)
+    }
+
     /// What other clients of the server may have done to the figures, at the
     /// beginning or during any test; null where there were none.
     pub(crate) fn interference(&self) -> Option<String> {

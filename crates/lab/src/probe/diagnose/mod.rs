@@ -2,11 +2,13 @@
 //!
 //! Every fault needs evidence of its own; slow alone is none. Each file judges
 //! one kind: what the hosts do ([`hosts`]), what the circuit loses ([`loss`]),
-//! what of a handshake is changed on the way ([`handshake`]).
+//! where nothing comes at all ([`silence`]), what of a handshake is changed on the
+//! way ([`handshake`]).
 
 mod handshake;
 mod hosts;
 mod loss;
+mod silence;
 mod way;
 
 use schemars::JsonSchema;
@@ -113,7 +115,7 @@ pub fn diagnose(seen: &Observations) -> Verdict {
     let capacity = |way: &Option<Way<'_>>| way.as_ref()?.tcp_capacity_bit_per_s();
     let bdp = |way: &Option<Way<'_>>| way.as_ref()?.bdp_bytes().map(|bytes| bytes as u64);
     Verdict {
-        sentence: sentence(&findings, &ways),
+        sentence: sentence(seen, &findings, &ways),
         notes: notes(seen, &ways),
         tcp_capacity_up_bit_per_s: capacity(up),
         tcp_capacity_down_bit_per_s: capacity(down),
@@ -133,7 +135,7 @@ pub(crate) fn tcp_capacity_bit_per_s(seen: &Observations, direction: Direction) 
     Way::of(seen, direction)?.tcp_capacity_bit_per_s()
 }
 
-fn sentence(findings: &[Finding], ways: &[Option<Way<'_>>]) -> String {
+fn sentence(seen: &Observations, findings: &[Finding], ways: &[Option<Way<'_>>]) -> String {
     if let Some((first, rest)) = findings.split_first() {
         let mut text = first.sentence.clone();
         for more in rest {
@@ -148,7 +150,7 @@ fn sentence(findings: &[Finding], ways: &[Option<Way<'_>>]) -> String {
     });
     let shares: Vec<String> = shares.collect();
     if shares.is_empty() {
-        return "Nothing can be said: TCP brought no data in the time it had.".to_owned();
+        return format!("Nothing can be said: {}.", silence::why_nothing(seen));
     }
     format!(
         "No fault found: one TCP stream carried {}.",

@@ -76,7 +76,7 @@ impl<'a> Way<'a> {
             loaded: loaded.as_ref(),
             sender_host,
             receiver_host,
-            idle_rtt_us: seen.idle?.p50_us? as f64,
+            idle_rtt_us: seen.idle_rtt_us()? as f64,
             line_bit_per_s: None,
             capacity_bit_per_s: None,
             mtu_bytes,

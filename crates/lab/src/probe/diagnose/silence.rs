@@ -1,0 +1,36 @@
+//! Where nothing comes at all: of UDP, of anything.
+
+use super::mbit;
+use crate::probe::path_check::LINE_BIT_PER_S_MIN;
+use crate::probe::report::{LoadedTcp, Observations};
+
+/// Why no test shows what the circuit can do.
+pub(super) fn why_nothing(seen: &Observations) -> String {
+    let path = seen.path.as_ref().filter(|path| path.is_too_slow());
+    if let Some(rate) = path.and_then(|path| path.slow_line_bit_per_s) {
+        let kbit = |rate: u64| format!("{:.1} kbit/s", rate as f64 / 1e3);
+        let (rate, least) = (kbit(rate), kbit(LINE_BIT_PER_S_MIN));
+        return format!(
+            "the circuit carries about {rate}, and below {least} it is too slow for this test"
+        );
+    }
+    let loaded = [("up", &seen.tcp_up), ("down", &seen.tcp_down)];
+    let carried = loaded.into_iter().filter_map(|(name, loaded)| {
+        let rate = goodput_bit_per_s(loaded.as_ref()?)?;
+        Some(format!("{} {name}", mbit(rate)))
+    });
+    let carried: Vec<String> = carried.collect();
+    match carried.is_empty() {
+        true => "TCP brought no data in the time it had".to_owned(),
+        false => format!(
+            "one TCP stream carried {}, and no datagram shows what the circuit could",
+            carried.join(", ")
+        ),
+    }
+}
+
+fn goodput_bit_per_s(loaded: &LoadedTcp) -> Option<f64> {
+    let test = &loaded.test;
+    let rate = test.up.as_ref().or(test.down.as_ref())?.steady_bit_per_s?;
+    Some(rate).filter(|rate| *rate > 0.0)
+}
