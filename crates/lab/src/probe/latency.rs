@@ -18,7 +18,7 @@ use super::message::Token;
 
 /// Most that is kept.
 const ROUND_TRIPS_MAX: u32 = 200_000;
-/// How long the last one is waited for.
+/// How long the last one is waited for, beyond two round trips.
 const LAST_PATIENCE_NS: u64 = 1_000_000_000;
 
 /// Round trips of a time.
@@ -62,6 +62,12 @@ pub(crate) struct Pinger {
     socket: DatagramSocket,
     to: SocketAddr,
     token: Token,
+    last_patience_ns: u64,
+}
+
+/// How long the last echo of a circuit of this round trip is waited for.
+fn last_patience_ns(round_trip_ns: u64) -> u64 {
+    LAST_PATIENCE_NS.saturating_add(round_trip_ns.saturating_mul(2))
 }
 
 impl Pinger {
@@ -73,6 +79,7 @@ impl Pinger {
             socket,
             to: at_port(client.server(), client.echo_port),
             token: client.token,
+            last_patience_ns: last_patience_ns(client.control_rtt_ns),
         })
     }
 
@@ -87,7 +94,7 @@ impl Pinger {
         thread::scope(|scope| {
             let reader = scope.spawn(|| self.replies(&finished, &received));
             let sent = self.echoes(every, echoes_max.min(ROUND_TRIPS_MAX), done);
-            let end_ns = now_ns() + LAST_PATIENCE_NS;
+            let end_ns = now_ns().saturating_add(self.last_patience_ns);
             let is_open = || received.load(Ordering::Relaxed) < sent && !reader.is_finished();
             while now_ns() < end_ns && is_open() {
                 thread::sleep(Duration::from_millis(5));
@@ -146,6 +153,13 @@ impl Pinger {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_echo_of_a_long_way_is_waited_for() {
+        for round_trip_ns in [1_000_000, 2_000_000_000, 10_000_000_000, u64::MAX] {
+            assert!(last_patience_ns(round_trip_ns) >= round_trip_ns);
+        }
+    }
 
     #[test]
     fn no_reply_gives_no_figures() {
