@@ -46,6 +46,8 @@ pub enum Fault {
     Reordering,
     /// The two directions have different rates.
     AsymmetricRate,
+    /// UDP does not arrive, TCP does.
+    UdpBlocked,
 }
 
 /// One thing that is wrong, or worth knowing.

@@ -1,6 +1,7 @@
 //! Where nothing comes at all: of UDP, of anything.
 
-use super::mbit;
+use super::{Fault, Finding, Way, mbit};
+use crate::probe::observe::FlowWay;
 use crate::probe::path_check::LINE_BIT_PER_S_MIN;
 use crate::probe::report::{LoadedTcp, Observations};
 
@@ -33,4 +34,38 @@ fn goodput_bit_per_s(loaded: &LoadedTcp) -> Option<f64> {
     let test = &loaded.test;
     let rate = test.up.as_ref().or(test.down.as_ref())?.steady_bit_per_s?;
     Some(rate).filter(|rate| *rate > 0.0)
+}
+
+/// Whether nothing of any UDP test arrived, be it only at the host.
+pub(super) fn is_blocked(flows: &[Option<&FlowWay>]) -> bool {
+    let has_arrived = |way: &&FlowWay| way.count.received > 0 || way.count.dropped_by_host > 0;
+    let mut seen = flows.iter().flatten().peekable();
+    seen.peek().is_some() && !seen.any(has_arrived)
+}
+
+/// TCP shows that the circuit is there.
+pub(super) fn udp_blocked(way: &Way<'_>) -> Option<Finding> {
+    let sent = way.blocked_datagrams?;
+    let carried = mbit(way.goodput_bit_per_s().filter(|rate| *rate > 0.0)?);
+    let (name, (_, receiver)) = (way.name(), way.ends());
+    let come = if receiver == "client" {
+        "come back"
+    } else {
+        "arrive"
+    };
+    Some(Finding {
+        fault: Fault::UdpBlocked,
+        direction: Some(way.direction),
+        sentence: format!(
+            "UDP does not {come}, while one TCP stream carried {carried} {name}: a firewall drops it"
+        ),
+        evidence: vec![
+            format!("none of {sent} datagrams arrived {name}"),
+            "loss, queues and policers of this direction are not known without UDP".to_owned(),
+        ],
+        remedy: format!(
+            "let UDP between both hosts through the {receiver}'s firewall (input, replies included) and those on the way; farhaul probe serve --udp-ports FIRST-LAST keeps to these ports"
+        ),
+        expected_bit_per_s: None,
+    })
 }

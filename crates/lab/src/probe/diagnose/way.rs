@@ -7,7 +7,7 @@ use crate::probe::report::{LoadedTcp, Observations};
 use crate::probe::socket_state::TcpState;
 use crate::probe::tcp_test::Direction;
 
-use super::{Finding, hosts, loss, mbit};
+use super::{Finding, hosts, loss, mbit, silence};
 
 /// One direction.
 #[derive(Debug, Clone)]
@@ -31,6 +31,8 @@ pub struct Way<'a> {
     pub(crate) mtu_bytes: Option<u32>,
     pub(crate) is_black_hole: bool,
     pub(crate) has_v6_headers: bool,
+    /// Sent in all UDP tests, where none of them arrived.
+    pub(super) blocked_datagrams: Option<u64>,
 }
 
 /// A flood that lost more than this filled the circuit.
@@ -82,10 +84,23 @@ impl<'a> Way<'a> {
             mtu_bytes,
             is_black_hole: path.is_some_and(|path| path.is_black_hole()),
             has_v6_headers: mtu_bytes.is_some_and(|mtu| f64::from(mtu) - payload_bytes > 40.0),
+            blocked_datagrams: None,
         };
+        way.leave_out_blocked();
         way.line_bit_per_s = way.trains.and_then(|trains| trains.count.line_bit_per_s);
         way.capacity_bit_per_s = way.capacity();
         Some(way)
+    }
+
+    /// Tests of which nothing arrived say nothing of the circuit.
+    fn leave_out_blocked(&mut self) {
+        let flows = [self.trains, self.flood, self.quiet, self.both];
+        if !silence::is_blocked(&flows) {
+            return;
+        }
+        let sent = flows.into_iter().flatten().map(|way| way.sent);
+        self.blocked_datagrams = Some(sent.fold(0, u64::saturating_add));
+        (self.trains, self.flood, self.quiet, self.both) = (None, None, None, None);
     }
 
     /// What arrived of a flood that filled the circuit; where it did not, the
@@ -177,6 +192,7 @@ impl<'a> Way<'a> {
             loss::policer(self),
             loss::shallow_buffer(self),
             loss::reordering(self),
+            silence::udp_blocked(self),
         ];
         hosts.into_iter().chain(circuit).flatten().collect()
     }
