@@ -72,6 +72,46 @@ pub struct Delays {
     pub max_us: u64,
 }
 
+/// When nothing of a flow came for half a second and more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Silence {
+    /// So many datagrams are half a second, 10 at least.
+    pub datagrams_min: u64,
+    /// Datagrams missing in stretches of so many between ones that came.
+    pub datagrams: u64,
+    /// How long the longest of these took, microseconds.
+    pub longest_us: u64,
+    /// From this datagram on nothing came, though so many of the plan were left; how
+    /// many of them were sent only the sender knows.
+    pub silent_from: Option<u64>,
+}
+
+impl Silence {
+    pub(crate) const NS_MIN: u64 = 500_000_000;
+    /// So many in a row are no accident of a slow flow.
+    const DATAGRAMS_MIN: u64 = 10;
+
+    /// From which datagrams came.
+    fn of(plan: &FlowPlan, seen: &[bool]) -> Option<Self> {
+        let one_ns = (plan.gap_ns / u64::from(plan.train_datagrams.max(1))).max(1);
+        let datagrams_min = Self::NS_MIN.div_ceil(one_ns).max(Self::DATAGRAMS_MIN);
+        let until = seen.iter().rposition(|came| *came)? + 1;
+        let (before, after) = seen.split_at_checked(until)?;
+        let is_long = |length: &u64| *length >= datagrams_min;
+        let missing = before.chunk_by(|a, b| a == b);
+        let missing = missing.filter(|stretch| stretch.first() == Some(&false));
+        let lengths = missing.map(|stretch| stretch.len() as u64).filter(is_long);
+        let datagrams = lengths.clone().sum();
+        let silent_from = is_long(&(after.len() as u64)).then_some(until as u64);
+        (datagrams > 0 || silent_from.is_some()).then(|| Self {
+            datagrams_min,
+            datagrams,
+            longest_us: lengths.max().unwrap_or(0).saturating_mul(one_ns) / 1000,
+            silent_from,
+        })
+    }
+}
+
 /// What arrived of a flow.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct FlowCount {
@@ -91,6 +131,9 @@ pub struct FlowCount {
     pub read_until: Option<u64>,
     /// Stretches of missing datagrams between ones that arrived.
     pub loss_events: u64,
+    /// Those that took long, and the end of the flow if nothing of it came; null where
+    /// all such stretches were short.
+    pub silence: Option<Silence>,
     /// Beyond the fastest one's delay.
     pub delays: Delays,
     /// RFC 3550 6.4.1, microseconds.
@@ -133,6 +176,8 @@ impl FlowCount {
             .windows(2)
             .filter(|pair| pair == &[true, false])
             .count() as u64;
+        let judged = count.read_until.map_or(seen.len(), |until| until as usize);
+        count.silence = Silence::of(plan, seen.get(..judged).unwrap_or(&seen));
         count.delay(got);
         count.mean_bit_per_s = arriving(plan, got, 0);
         // The first quarter fills queues and empties token buckets.
@@ -322,6 +367,35 @@ mod tests {
         assert_eq!((count.received, count.duplicates), (5, 1));
         assert_eq!((count.reordered, count.reorder_places_max), (1, 1));
         assert_eq!((count.loss_events, count.dropped_by_host), (2, 2));
+    }
+
+    /// What is said of a flow of 1000 in 10 s of which these did not come.
+    fn silence_of(missing: &[std::ops::Range<u32>]) -> Option<Silence> {
+        let plan = FlowPlan {
+            gap_ns: 10_000_000,
+            ..plan(1000, 1)
+        };
+        let came = |n: &u32| !missing.iter().any(|range| range.contains(n));
+        let arrivals: Vec<Got> = (0..1000).filter(came).map(|n| got(n, 0)).collect();
+        FlowCount::of(&plan, &arrivals, 0, false).silence
+    }
+
+    #[test]
+    fn a_long_silence_is_told_and_many_short_ones_are_not() {
+        assert_eq!(silence_of(&[100..149, 200..249, 300..349, 960..1000]), None);
+        let silence = |datagrams, longest_us, silent_from| Silence {
+            datagrams_min: 50,
+            datagrams,
+            longest_us,
+            silent_from,
+        };
+        assert_eq!(
+            silence_of(&[100..400, 500..510, 600..660]),
+            Some(silence(360, 3_000_000, None))
+        );
+        let from = |first| silence_of(std::slice::from_ref(&(first..1000)));
+        assert_eq!(from(400), Some(silence(0, 0, Some(400))));
+        assert_eq!(from(0), None);
     }
 
     #[test]

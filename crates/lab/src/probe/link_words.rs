@@ -40,7 +40,7 @@ fn words(seen: &Observations, direction: Direction) -> Option<String> {
     if let Some(loss) = way.wire_loss() {
         let _ = write!(text, " loss {:.4}%", loss * 100.0);
     }
-    if let Some(quiet) = way.quiet {
+    if let Some(quiet) = &way.quiet {
         if has(Fault::Reordering) {
             // The latest of them was held back for the whole time.
             let (share, hold_us) = (quiet.reordering() * 100.0, quiet.count.delays.max_us.max(1));

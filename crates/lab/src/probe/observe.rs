@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::datagram_count::Silence;
 use super::datagram_flow::{FlowCount, FlowPlan};
 use super::error::ProbeError;
 use super::tcp_test::{Sample, StreamEnd, TcpPlan};
@@ -38,6 +39,17 @@ impl FlowResult {
     }
 }
 
+/// Times in which a circuit brought nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outage {
+    /// Datagrams sent meanwhile.
+    pub datagrams: u64,
+    /// How long the longest took, or took at least, microseconds.
+    pub longest_us: u64,
+    /// Whether something came after the last.
+    pub is_over: bool,
+}
+
 impl FlowWay {
     /// Datagrams of which it is known what became of them.
     pub fn judged(&self) -> u64 {
@@ -48,6 +60,48 @@ impl FlowWay {
     /// Share of them that was lost.
     pub fn loss(&self) -> f64 {
         self.lost as f64 / (self.judged() as f64).max(1.0)
+    }
+
+    /// Times in which the circuit brought nothing: what the host dropped is none.
+    pub fn outage(&self) -> Option<Outage> {
+        let silence = self.count.silence?;
+        let left = |from: u64| self.judged().saturating_sub(from);
+        let last = silence.silent_from.map_or(0, left);
+        let last = if last < silence.datagrams_min {
+            0
+        } else {
+            last
+        };
+        let outage = Outage {
+            datagrams: silence.datagrams.saturating_add(last),
+            // Who hears nothing stops to listen: the rest may have come.
+            longest_us: match last {
+                0 => silence.longest_us,
+                _ => silence.longest_us.max(Silence::NS_MIN / 1000),
+            },
+            is_over: last == 0,
+        };
+        (1..=self.lost)
+            .contains(&outage.datagrams)
+            .then_some(outage)
+    }
+
+    /// The same without what an outage took, which says nothing of other times.
+    pub fn without_outage(&self) -> Self {
+        let away = self.outage().map_or(0, |outage| outage.datagrams);
+        let count = FlowCount {
+            read_until: self
+                .count
+                .read_until
+                .map(|until| until.saturating_sub(away)),
+            silence: None,
+            ..self.count.clone()
+        };
+        Self {
+            sent: self.sent.saturating_sub(away),
+            lost: self.lost - away.min(self.lost),
+            count,
+        }
     }
 
     /// Share that came out of order.

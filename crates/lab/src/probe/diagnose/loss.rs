@@ -9,7 +9,7 @@ const LOST_MIN: u64 = 2;
 const LOSS_MIN: f64 = 2e-5;
 
 pub(super) fn random(way: &Way<'_>) -> Option<Finding> {
-    let quiet = way.quiet?;
+    let quiet = way.quiet.as_ref()?;
     if quiet.lost < LOST_MIN || quiet.loss() < LOSS_MIN {
         return None;
     }
@@ -34,7 +34,7 @@ pub(super) fn random(way: &Way<'_>) -> Option<Finding> {
 /// On slow circuits too few datagrams pass in the time of a test for two of
 /// them to be lost one way; one each way is as rare an accident.
 pub(super) fn random_both_ways(up: &Way<'_>, down: &Way<'_>) -> Option<Finding> {
-    let (quiet_up, quiet_down) = (up.quiet?, down.quiet?);
+    let (quiet_up, quiet_down) = (up.quiet.as_ref()?, down.quiet.as_ref()?);
     if quiet_up.lost != 1 || quiet_down.lost != 1 {
         return None;
     }
@@ -92,7 +92,7 @@ pub(super) fn duplex_mismatch(way: &Way<'_>) -> Option<Finding> {
     const LOSS_MIN: f64 = 0.01;
     const TIMES_QUIET: f64 = 5.0;
     const TRAIN_WHOLE: f64 = 0.9;
-    let (both, quiet) = (way.both?, way.quiet?);
+    let (both, quiet) = (way.both.as_ref()?, way.quiet.as_ref()?);
     // Queues too short for an even flow's small unevenness lose as well.
     let sent = way.trains?;
     let whole = sent.count.received as f64 >= sent.sent as f64 * TRAIN_WHOLE;
@@ -211,7 +211,7 @@ pub(super) fn shallow_buffer(way: &Way<'_>) -> Option<Finding> {
 pub(super) fn reordering(way: &Way<'_>) -> Option<Finding> {
     const SHARE_MIN: f64 = 5e-4;
     const DATAGRAMS_MIN: u64 = 5;
-    let quiet = way.quiet?;
+    let quiet = way.quiet.as_ref()?;
     if quiet.count.reordered < DATAGRAMS_MIN || quiet.reordering() < SHARE_MIN {
         return None;
     }

@@ -34,6 +34,8 @@ pub enum Fault {
     SendBuffer,
     /// Packets are lost when both directions carry data.
     DuplexMismatch,
+    /// For a time nothing came at all.
+    Outage,
     /// Packets are lost however little is sent.
     Loss,
     /// What exceeds a rate is dropped without waiting.

@@ -36,6 +36,39 @@ fn goodput_bit_per_s(loaded: &LoadedTcp) -> Option<f64> {
     Some(rate).filter(|rate| *rate > 0.0)
 }
 
+/// A circuit that was away for a while; what else it loses is judged without that.
+pub(super) fn outage(way: &Way<'_>) -> Option<Finding> {
+    let (outage, quiet) = (way.outage?, way.quiet.as_ref()?);
+    let (name, datagrams) = (way.name(), outage.datagrams);
+    let (at_least, missing) = match outage.is_over {
+        true => (
+            "",
+            format!("{datagrams} small datagrams did not arrive {name} meanwhile"),
+        ),
+        false => (
+            " at least",
+            format!(
+                "nothing is known of the last {datagrams} small datagrams {name}: after a while nobody waited for them"
+            ),
+        ),
+    };
+    let seconds = format!("{:.1} s{at_least}", outage.longest_us as f64 / 1e6);
+    Some(Finding {
+        fault: Fault::Outage,
+        direction: Some(way.direction),
+        sentence: format!(
+            "The circuit was interrupted {name}: nothing arrived for {seconds} in the middle of the test"
+        ),
+        evidence: vec![
+            missing,
+            format!("at other times {} of {} were lost", quiet.lost, quiet.judged()),
+            way.got_of(),
+        ],
+        remedy: "look for what went down at that time (interfaces, routes, radio, power of every section), and test again: other figures of this test may have suffered".to_owned(),
+        expected_bit_per_s: None,
+    })
+}
+
 /// Whether nothing of any UDP test arrived, be it only at the host.
 pub(super) fn is_blocked(flows: &[Option<&FlowWay>]) -> bool {
     let has_arrived = |way: &&FlowWay| way.count.received > 0 || way.count.dropped_by_host > 0;

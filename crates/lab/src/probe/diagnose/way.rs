@@ -2,7 +2,7 @@
 
 use crate::probe::examine::side;
 use crate::probe::host::HostFacts;
-use crate::probe::observe::{FlowResult, FlowWay, TcpWay};
+use crate::probe::observe::{FlowResult, FlowWay, Outage, TcpWay};
 use crate::probe::report::{LoadedTcp, Observations};
 use crate::probe::socket_state::TcpState;
 use crate::probe::tcp_test::Direction;
@@ -17,8 +17,10 @@ pub struct Way<'a> {
     pub(crate) train_datagrams: u32,
     pub(crate) trains: Option<&'a FlowWay>,
     pub(crate) flood: Option<&'a FlowWay>,
-    pub(crate) quiet: Option<&'a FlowWay>,
-    pub(crate) both: Option<&'a FlowWay>,
+    /// Without outages, as what both directions together lost.
+    pub(crate) quiet: Option<FlowWay>,
+    pub(crate) both: Option<FlowWay>,
+    pub(super) outage: Option<Outage>,
     /// Whether both senders sent about what the test of both directions asks for.
     pub(crate) is_both_loaded: bool,
     pub(crate) loaded: Option<&'a LoadedTcp>,
@@ -72,8 +74,9 @@ impl<'a> Way<'a> {
             train_datagrams: plan.train_datagrams,
             trains: in_way(&seen.trains),
             flood: in_way(flood),
-            quiet: in_way(quiet),
-            both: in_way(&seen.both_loaded),
+            quiet: in_way(quiet).map(FlowWay::without_outage),
+            both: in_way(&seen.both_loaded).map(FlowWay::without_outage),
+            outage: in_way(quiet).and_then(FlowWay::outage),
             is_both_loaded: seen.both_loaded.as_ref().is_some_and(is_loaded),
             loaded: loaded.as_ref(),
             sender_host,
@@ -94,7 +97,12 @@ impl<'a> Way<'a> {
 
     /// Tests of which nothing arrived say nothing of the circuit.
     fn leave_out_blocked(&mut self) {
-        let flows = [self.trains, self.flood, self.quiet, self.both];
+        let flows = [
+            self.trains,
+            self.flood,
+            self.quiet.as_ref(),
+            self.both.as_ref(),
+        ];
         if !silence::is_blocked(&flows) {
             return;
         }
@@ -188,6 +196,7 @@ impl<'a> Way<'a> {
         ];
         let circuit = [
             loss::duplex_mismatch(self),
+            silence::outage(self),
             loss::random(self),
             loss::policer(self),
             loss::shallow_buffer(self),
@@ -219,7 +228,7 @@ impl<'a> Way<'a> {
                 "a box on the way lowers the MSS from {sent} to {mss} bytes"
             ));
         }
-        if let (Some(again), Some(quiet)) = (self.duplicates(), self.quiet) {
+        if let (Some(again), Some(quiet)) = (self.duplicates(), &self.quiet) {
             let sent = quiet.sent;
             notes.push(format!("{again} of {sent} small datagrams came twice {name}: a path on the way is joined to itself, or repeats what it takes for lost"));
         }
@@ -236,7 +245,7 @@ impl<'a> Way<'a> {
     /// Datagrams of the quiet flow that came again, where it is no accident.
     pub(crate) fn duplicates(&self) -> Option<u64> {
         const DATAGRAMS_MIN: u64 = 5;
-        let quiet = self.quiet?;
+        let quiet = self.quiet.as_ref()?;
         Some(quiet.count.duplicates).filter(|again| *again >= DATAGRAMS_MIN)
     }
 
@@ -349,7 +358,8 @@ impl<'a> Way<'a> {
 
     /// Loss that does not depend on load.
     pub(crate) fn wire_loss(&self) -> Option<f64> {
-        loss::random(self).and(self.quiet).map(FlowWay::loss)
+        let quiet = loss::random(self).and(self.quiet.as_ref());
+        quiet.map(FlowWay::loss)
     }
 
     pub(super) fn name(&self) -> &'static str {
