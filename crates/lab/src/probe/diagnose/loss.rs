@@ -185,6 +185,10 @@ pub(super) fn shallow_buffer(way: &Way<'_>) -> Option<Finding> {
         return None;
     }
     let content = way.bdp_bytes()? / way.payload_bytes;
+    let content_kb = content * way.payload_bytes * way.frame_share()? / 1024.0;
+    let queue = format!(
+        "give the router's interface before that line a queue of about {content:.0} packets ({content_kb:.0} KB)"
+    );
     Some(Finding {
         fault: Fault::ShallowBuffer,
         direction: Some(way.direction),
@@ -201,11 +205,21 @@ pub(super) fn shallow_buffer(way: &Way<'_>) -> Option<Finding> {
             format!("the circuit holds {content:.0} packets"),
             way.got_of(),
         ],
-        remedy: format!(
-            "give the router's interface a queue of about {content:.0} packets; or pace the senders: sysctl -w net.core.default_qdisc=fq net.ipv4.tcp_congestion_control=bbr"
-        ),
+        remedy: format!("{queue}; {}", pacing(way)),
         expected_bit_per_s: way.tcp_capacity_bit_per_s(),
     })
+}
+
+/// What the sender can do about a short queue, if it does not do so already.
+fn pacing(way: &Way<'_>) -> String {
+    const BBR: &str = "bbr";
+    let (sender, _) = way.ends();
+    match way.congestion_control() {
+        Some(BBR) => format!("the {sender} paces already ({BBR}), nothing is left to set there"),
+        _ => format!(
+            "or, for most of that rate, pace the {sender}: sysctl -w net.core.default_qdisc=fq net.ipv4.tcp_congestion_control={BBR}"
+        ),
+    }
 }
 
 pub(super) fn reordering(way: &Way<'_>) -> Option<Finding> {

@@ -323,6 +323,14 @@ impl<'a> Way<'a> {
         Some(self.capacity_bit_per_s? * (payload + 8.0 - 32.0) / payload)
     }
 
+    /// What the stream's sender really used, or its host's default.
+    pub(super) fn congestion_control(&self) -> Option<&'a str> {
+        let stream = self.tcp().and_then(|tcp| tcp.streams.first());
+        let used = stream.map(|pair| pair.sender.settings.congestion_control.as_str());
+        let default = || self.sender_host?.congestion_control.as_deref();
+        used.filter(|name| !name.is_empty()).or_else(default)
+    }
+
     /// Share of the circuit that the TCP stream used.
     pub(super) fn share(&self) -> Option<f64> {
         Some(self.goodput_bit_per_s()? / self.tcp_capacity_bit_per_s().filter(|rate| *rate > 0.0)?)
