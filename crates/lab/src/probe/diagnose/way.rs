@@ -3,6 +3,7 @@
 use crate::probe::examine::side;
 use crate::probe::host::HostFacts;
 use crate::probe::observe::{FlowResult, FlowWay, Outage, TcpWay};
+use crate::probe::path_check::FULL_PACKET_BYTES;
 use crate::probe::report::{LoadedTcp, Observations};
 use crate::probe::socket_state::TcpState;
 use crate::probe::tcp_test::Direction;
@@ -51,6 +52,11 @@ fn is_loaded(both: &FlowResult) -> bool {
     [&both.up, &both.down].into_iter().flatten().all(is_enough)
 }
 
+/// By what a full packet has beside its payload; datagrams fill no jumbo frame.
+fn has_v6_headers(mtu_bytes: u32, payload_bytes: f64) -> bool {
+    f64::from(mtu_bytes.min(FULL_PACKET_BYTES)) - payload_bytes > 40.0
+}
+
 impl<'a> Way<'a> {
     /// `None` where the direction was not looked at.
     pub(crate) fn of(seen: &'a Observations, direction: Direction) -> Option<Self> {
@@ -86,7 +92,7 @@ impl<'a> Way<'a> {
             capacity_bit_per_s: None,
             mtu_bytes,
             is_black_hole: path.is_some_and(|path| path.is_black_hole()),
-            has_v6_headers: mtu_bytes.is_some_and(|mtu| f64::from(mtu) - payload_bytes > 40.0),
+            has_v6_headers: mtu_bytes.is_some_and(|mtu| has_v6_headers(mtu, payload_bytes)),
             blocked_datagrams: None,
         };
         way.leave_out_blocked();
@@ -146,9 +152,26 @@ impl<'a> Way<'a> {
 
     /// What the TCP stream got, with UDP's headers in place of TCP's: the circuit carries at least that.
     fn tcp_as_datagrams_bit_per_s(&self) -> f64 {
+        let by_tcp = self.tcp_by_datagrams().max(f64::EPSILON);
+        self.goodput_bit_per_s().map_or(0.0, |rate| rate / by_tcp)
+    }
+
+    /// TCP's payload rate by that of datagrams on the same line: 20 bytes of headers and
+    /// timestamps of 12 in place of UDP's 8, in packets of the same length or longer ones.
+    fn tcp_by_datagrams(&self) -> f64 {
         let payload = self.payload_bytes;
-        let share = payload / (payload + 8.0 - 32.0).max(1.0);
-        self.goodput_bit_per_s().map_or(0.0, |rate| rate * share)
+        if payload <= 0.0 {
+            return 1.0;
+        }
+        let same_length = (payload + 8.0 - 32.0).max(1.0);
+        let headers = self.udp_headers_bytes() - 8.0 + 32.0;
+        let segment = self
+            .tcp()
+            .map_or(0.0, |tcp| tcp.figures.segment_bytes as f64);
+        match segment > payload {
+            true => (payload + self.udp_headers_bytes()) / payload * segment / (segment + headers),
+            false => same_length / payload,
+        }
     }
 
     /// Whether anything filled the circuit, so that its capacity is known and not only a least one: a flood that lost
@@ -317,10 +340,9 @@ impl<'a> Way<'a> {
         self.tcp()?.steady_bit_per_s
     }
 
-    /// The same with TCP's headers in place of UDP's: 20 bytes, timestamps 12.
+    /// The same as payload of a TCP stream.
     pub(super) fn tcp_capacity_bit_per_s(&self) -> Option<f64> {
-        let payload = self.payload_bytes;
-        Some(self.capacity_bit_per_s? * (payload + 8.0 - 32.0) / payload)
+        Some(self.capacity_bit_per_s? * self.tcp_by_datagrams())
     }
 
     /// What the stream's sender really used, or its host's default.
@@ -354,8 +376,13 @@ impl<'a> Way<'a> {
 
     /// Ethernet frame by payload.
     pub(crate) fn frame_share(&self) -> Option<f64> {
-        let headers = if self.has_v6_headers { 62.0 } else { 42.0 };
+        let headers = self.udp_headers_bytes();
         (self.payload_bytes > 0.0).then(|| (self.payload_bytes + headers) / self.payload_bytes)
+    }
+
+    /// Of UDP, IP and Ethernet.
+    fn udp_headers_bytes(&self) -> f64 {
+        if self.has_v6_headers { 62.0 } else { 42.0 }
     }
 
     /// Bytes of a train that passed whole.
