@@ -1,6 +1,7 @@
 //! Constructed observations, and what must be made of them.
 
 mod notes;
+mod replay;
 mod silence;
 mod starved;
 mod windows;
