@@ -169,7 +169,9 @@ pub(super) fn policer(way: &Way<'_>) -> Option<Finding> {
             "shape before the policer: tc qdisc replace dev IF root tbf rate {:.0}kbit burst 16kb latency 50ms; or order a higher rate",
             shaped / 1e3
         ),
-        expected_bit_per_s: way.tcp_capacity_bit_per_s().map(|rate| rate * 0.98),
+        expected_bit_per_s: way
+            .tcp_capacity_bit_per_s()
+            .map(|rate| (rate * 0.98).max(way.goodput_bit_per_s().unwrap_or(0.0))),
     })
 }
 

@@ -270,8 +270,11 @@ fn notes(seen: &Observations, ways: &[Option<Way<'_>>]) -> Vec<String> {
         }
     }
     notes.extend(handshake::notes(seen));
-    for way in ways.iter().flatten() {
-        notes.extend(way.notes());
+    for note in ways.iter().flatten().flat_map(Way::notes) {
+        // What is no direction's own is said once.
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
     }
     let is_loaded = ways.iter().flatten().all(|way| way.is_both_loaded);
     if seen.both_loaded.is_some() && !is_loaded {

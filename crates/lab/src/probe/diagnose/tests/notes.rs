@@ -104,11 +104,18 @@ fn an_mss_that_is_lowered_a_little_is_noted() {
                 mss_bytes: Some(arrived),
                 ..SynOptions::default()
             });
+            let mut back = pair.clone();
+            std::mem::swap(&mut back.sender, &mut back.receiver);
             let test = &mut seen.tcp_up.as_mut().unwrap().test;
             test.up.as_mut().unwrap().streams = vec![pair];
+            let test = &mut seen.tcp_down.as_mut().unwrap().test;
+            test.down.as_mut().unwrap().streams = vec![back];
         });
         let about = |note: &String| note.contains("lowers the MSS");
-        verdict.notes.into_iter().find(about)
+        let mut told = verdict.notes.into_iter().filter(about);
+        let first = told.next();
+        assert_eq!(told.next(), None);
+        first
     };
     let lowered = "a box on the way lowers the MSS from 1460 to 1452 bytes";
     assert_eq!(notes(TIMESTAMPS, 1448, 1452).as_deref(), Some(lowered));

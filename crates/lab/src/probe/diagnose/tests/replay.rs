@@ -107,3 +107,15 @@ fn a_sender_that_paces_is_not_told_to() {
         assert!(remedy.contains("a queue of about"), "{remedy}");
     }
 }
+
+#[test]
+fn shaping_is_promised_no_less_than_tcp_carries_without() {
+    let carried = CAPACITY / 4.0 * 0.98;
+    let verdict = changed(|seen| {
+        seen.flood_up = flow(Direction::Up, flood(CAPACITY / 4.0, 300));
+        seen.tcp_up = tcp(Direction::Up, carried, figures());
+    });
+    let policed = &verdict.findings[0];
+    assert_eq!(policed.fault, Fault::Policer);
+    assert!(policed.expected_bit_per_s.unwrap() >= carried);
+}
