@@ -20,7 +20,7 @@ pub const DATAGRAMS_MAX: u64 = 2_000_000;
 /// Most of one train.
 const TRAIN_DATAGRAMS_MAX: u32 = 1024;
 const DURATION_MAX_NS: u64 = 600_000_000_000;
-/// A flow whose datagrams have stopped coming for so long is over.
+/// A flow whose time is over and whose datagrams have stopped coming for so long is whole.
 const QUIET_NS: u64 = 600_000_000;
 /// How long after its planned end a flow is waited for.
 const LATE_NS: u64 = 2_000_000_000;
@@ -296,6 +296,29 @@ fn pass_over(error: io::Error) -> io::Result<()> {
     }
 }
 
+/// When datagrams of a flow came.
+#[derive(Debug, Clone, Copy)]
+struct Came {
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Came {
+    fn first(at_ns: u64) -> Self {
+        Self {
+            first_ns: at_ns,
+            last_ns: at_ns,
+        }
+    }
+
+    /// Whether nothing more is to be expected: a circuit that is away for a while comes back.
+    fn is_over(self, plan: &FlowPlan, now_ns: u64) -> bool {
+        let quiet_ns = now_ns.saturating_sub(self.last_ns);
+        let is_sent = now_ns.saturating_sub(self.first_ns) >= plan.duration_ns();
+        is_sent && quiet_ns > QUIET_NS + plan.gap_ns
+    }
+}
+
 /// Receives a whole flow from one address.
 pub(crate) fn receive_flow(
     plan: &FlowPlan,
@@ -308,7 +331,7 @@ pub(crate) fn receive_flow(
     let until_ns = now_ns() + plan.duration_max_ns() + LATE_NS;
     let mut buffer = vec![0; 65_535];
     let mut arrivals = Arrivals::of(plan);
-    let mut last_ns = None::<u64>;
+    let mut came = None::<Came>;
     let start_ns = now_ns();
     let mut is_cut_off = false;
     while !arrivals.is_whole() && !is_cut_off && !stop.load(Ordering::Relaxed) {
@@ -317,9 +340,8 @@ pub(crate) fn receive_flow(
         is_cut_off = now > until_ns;
         let Some((arrival, sender)) = socket.receive(&mut buffer)? else {
             // Only an empty socket is quiet; a reader that was held up is not.
-            let is_quiet =
-                last_ns.is_some_and(|last| now.saturating_sub(last) > QUIET_NS + plan.gap_ns);
-            match is_quiet || is_cut_off {
+            let is_over = came.is_some_and(|came| came.is_over(plan, now));
+            match is_over || is_cut_off {
                 true => {
                     is_cut_off = false;
                     break;
@@ -334,7 +356,8 @@ pub(crate) fn receive_flow(
         if header.kind != Kind::Flow || sender.ip() != from {
             continue;
         }
-        last_ns = Some(now_ns());
+        let at_ns = now_ns();
+        came.get_or_insert(Came::first(at_ns)).last_ns = at_ns;
         arrivals.take(Got {
             sequence: header.sequence,
             dropped: arrival.dropped,
@@ -413,6 +436,23 @@ mod tests {
         };
         header.write(&mut datagram);
         from.send_to(&datagram, to).unwrap();
+    }
+
+    #[test]
+    fn a_flow_goes_on_behind_an_outage_and_ends_when_all_should_have_come() {
+        const MS: u64 = 1_000_000;
+        // 5 s.
+        let plan = flow_of(5000);
+        let came = |last_ms: u64| Came {
+            last_ns: last_ms * MS,
+            ..Came::first(0)
+        };
+        assert!(!came(1000).is_over(&plan, 4999 * MS));
+        assert!(came(1000).is_over(&plan, 5000 * MS));
+        assert!(!came(4990).is_over(&plan, 5500 * MS));
+        assert!(came(4990).is_over(&plan, 5600 * MS));
+        // A sender that is held up sends on.
+        assert!(!came(6000).is_over(&plan, 6500 * MS));
     }
 
     #[test]
