@@ -25,6 +25,7 @@ mod loss;
 mod probe;
 mod rate;
 mod standing;
+mod view;
 
 use self::climb::Climb;
 use self::cohort::{Cohorts, Purpose, Sample};
@@ -33,6 +34,7 @@ use self::delay::Delay;
 use self::loss::LossModel;
 use self::rate::RateFilter;
 use self::standing::Standing;
+pub use self::view::PathView;
 
 /// What the operator or an earlier connection said about the path.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -55,35 +57,6 @@ pub struct PathMemory {
     /// Least round trip, ns.
     pub rtt_ns: u64,
 }
-
-/// Figures of the moment, for traces and status.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PathView {
-    /// Name of the phase.
-    pub phase: &'static str,
-    /// Estimate of the path's rate, bytes of UDP payload per second.
-    pub rate: f64,
-    /// Least round trip, ns.
-    pub base_rtt_ns: u64,
-    /// Waiting in queues, s.
-    pub queue: f64,
-    /// Round trips vary by this without load, s.
-    pub jitter: f64,
-    /// Share lost without load.
-    pub loss: f64,
-    /// Share lost lately, whatever the cause; `None` while nothing is known of it.
-    pub loss_seen: Option<f64>,
-}
-
-impl PathView {
-    /// Whether the rate, or what is lost at it, is still being found.
-    #[must_use]
-    pub fn is_new(&self) -> bool {
-        self.phase == CLIMB || self.loss_seen.is_none()
-    }
-}
-
-const CLIMB: &str = "climb";
 
 #[derive(Debug, Clone)]
 enum Phase {
@@ -330,28 +303,6 @@ impl Controller {
             rate: self.rates.get()?,
             rtt_ns: self.delay.base_ns(),
         })
-    }
-
-    /// Figures of the moment.
-    #[must_use]
-    pub fn view(&self) -> PathView {
-        PathView {
-            phase: match &self.phase {
-                Phase::Climb(_) => CLIMB,
-                Phase::Drain(_) => "drain",
-                Phase::Cruise(_) => "cruise",
-                Phase::Up => "up",
-                Phase::Down => "down",
-                Phase::Yield(_) => "yield",
-                Phase::Compete(_) => "compete",
-            },
-            rate: self.rate(),
-            base_rtt_ns: self.delay.base_ns(),
-            queue: self.delay.queue(),
-            jitter: self.delay.jitter(),
-            loss: self.loss.base(),
-            loss_seen: self.loss.seen(),
-        }
     }
 
     /// The link's rate in bytes of UDP payload, if the operator gave it.
