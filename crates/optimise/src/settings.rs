@@ -15,7 +15,7 @@ const FAST_RTT_NS_MIN: u64 = 2 * MS;
 const AHEAD_BYTES_MAX: u64 = 16 << 20;
 const BEHIND_BYTES_MAX: u128 = 16 << 20;
 /// and so many more where what is lost has to be sent again.
-const REPAIR_BYTES_MAX: u64 = 16 << 20;
+const REPAIR_BYTES_MAX: u64 = 24 << 20;
 /// So much of what was read ahead is kept, whatever is known of the link here: the far half may know of a loss earlier.
 pub(crate) const KEPT_BYTES_MAX: u64 = AHEAD_BYTES_MAX + REPAIR_BYTES_MAX;
 /// A packet of which one of so many is lost needs a repair, which may be lost as well. Round trips for each: it is missed, sent

@@ -364,8 +364,8 @@ pub static SECTIONS: &[Section] = &[
                       both gateways of a pair, at least 16 MiB for each peer. It is taken as something passes; indexes and \
                       maps are within it, without a disk. With one, a map of up to 16 MiB for each direction and peer and what finds \
                       the content on disk come on top (see `size`). Of what clients do not read a gateway keeps up to a sixth of it besides. \
-                      A flow may have a twelfth of a peer's part under way, so that should be more than the link holds (rate times round trip; \
-                      where packets are lost four times that at 5 %, seven times at 10 %), or a new file is held back: 150 MiB for 1 Gbit/s \
+                      A flow may have a tenth of a peer's part under way, so that should be more than the link holds (rate times round trip; \
+                      where packets are lost four times that at 5 %, seven times at 10 %), or a new file is held back: 120 MiB for 1 Gbit/s \
                       and 100 ms without loss. Where only a disk is given it is 256 MiB for each peer, but \
                       no more than the disk, or an 800th of the disk if that is more; `farhaul check-config` says how much. \"0 B\" switches reduction off, disk or not.",
             },

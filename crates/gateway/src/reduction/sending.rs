@@ -1,7 +1,7 @@
 //! The encoder's side of one tunnel: what was sent and may be asked for again, and what the peer says about it.
 //!
 //! A record is kept until the peer has read it, so a record the peer cannot resolve is said once more in plain words, whatever
-//! the log has forgotten since. What is kept is bounded: a flow may have twice of what is left under way, then it waits; flows that
+//! the log has forgotten since. What is kept is bounded: a flow may have four times what is left under way, then it waits; flows that
 //! are not read leave the others their share. When all of it is taken, new bytes are neither remembered nor kept.
 //!
 //! What the peer has read any flow may refer to, whatever of other flows it has not: one that reads slowly is in nobody's way.
@@ -113,8 +113,8 @@ impl Sending {
         }
     }
 
-    /// Whether a flow has so much under way that it must wait until the peer has read some: twice of what is left, so that one
-    /// alone has two thirds of all. One that is set aside takes of what those have, not of the others'.
+    /// Whether a flow has so much under way that it must wait until the peer has read some: four times what is left, so that one
+    /// alone has four fifths of all. One that is set aside takes of what those have, not of the others'.
     pub(super) fn must_wait(&self, half: &EncoderHalf, flow: u64) -> bool {
         let Some(unread) = self.flows.get(&flow) else {
             return false;
@@ -123,7 +123,7 @@ impl Sending {
             true => half.unheld_bytes_max().saturating_sub(self.aside_bytes),
             false => self.room_bytes(half),
         };
-        unread.kept_bytes > 0 && unread.kept_bytes / 2 >= room_bytes
+        unread.kept_bytes > 0 && unread.kept_bytes / 4 >= room_bytes
     }
 
     /// How much more may be kept. Flows that are set aside have as much of their own, and count with what is beyond.
