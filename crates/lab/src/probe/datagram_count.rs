@@ -87,9 +87,14 @@ pub struct Silence {
 }
 
 impl Silence {
-    pub(crate) const NS_MIN: u64 = 500_000_000;
+    const NS_MIN: u64 = 500_000_000;
     /// So many in a row are no accident of a slow flow.
     const DATAGRAMS_MIN: u64 = 10;
+
+    /// How long so many datagrams took at least, microseconds.
+    pub(crate) fn least_us(&self, datagrams: u64) -> u64 {
+        datagrams.saturating_mul(Self::NS_MIN / 1000) / self.datagrams_min.max(1)
+    }
 
     /// From which datagrams came.
     fn of(plan: &FlowPlan, seen: &[bool]) -> Option<Self> {

@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::datagram_count::Silence;
 use super::datagram_flow::{FlowCount, FlowPlan};
 use super::error::ProbeError;
 use super::tcp_test::{Sample, StreamEnd, TcpPlan};
@@ -74,11 +73,7 @@ impl FlowWay {
         };
         let outage = Outage {
             datagrams: silence.datagrams.saturating_add(last),
-            // Who hears nothing stops to listen: the rest may have come.
-            longest_us: match last {
-                0 => silence.longest_us,
-                _ => silence.longest_us.max(Silence::NS_MIN / 1000),
-            },
+            longest_us: silence.longest_us.max(silence.least_us(last)),
             is_over: last == 0,
         };
         (1..=self.lost)

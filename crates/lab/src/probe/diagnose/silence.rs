@@ -40,27 +40,19 @@ fn goodput_bit_per_s(loaded: &LoadedTcp) -> Option<f64> {
 pub(super) fn outage(way: &Way<'_>) -> Option<Finding> {
     let (outage, quiet) = (way.outage?, way.quiet.as_ref()?);
     let (name, datagrams) = (way.name(), outage.datagrams);
-    let (at_least, missing) = match outage.is_over {
-        true => (
-            "",
-            format!("{datagrams} small datagrams did not arrive {name} meanwhile"),
-        ),
-        false => (
-            " at least",
-            format!(
-                "nothing is known of the last {datagrams} small datagrams {name}: after a while nobody waited for them"
-            ),
-        ),
+    let (at_least, test) = match outage.is_over {
+        true => ("", "in the middle of the test"),
+        false => (" at least", "until the test ended"),
     };
     let seconds = format!("{:.1} s{at_least}", outage.longest_us as f64 / 1e6);
     Some(Finding {
         fault: Fault::Outage,
         direction: Some(way.direction),
         sentence: format!(
-            "The circuit was interrupted {name}: nothing arrived for {seconds} in the middle of the test"
+            "The circuit was interrupted {name}: nothing arrived for {seconds} {test}"
         ),
         evidence: vec![
-            missing,
+            format!("{datagrams} small datagrams did not arrive {name} meanwhile"),
             format!("at other times {} of {} were lost", quiet.lost, quiet.judged()),
             way.got_of(),
         ],

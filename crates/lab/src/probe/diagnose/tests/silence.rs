@@ -112,7 +112,7 @@ fn an_outage_the_test_ended_with_lasted_at_least_so_long() {
     let (verdict, words) = lost_with(15_000, silence(45_000));
     assert_eq!(verdict.faults(), [Fault::Outage]);
     let sentence = &verdict.sentence;
-    assert!(sentence.contains("for 0.5 s at least"), "{sentence}");
+    assert!(sentence.contains("for 5.0 s at least until"), "{sentence}");
     assert!(!words.contains("loss"), "{words}");
     // A sender that sent less than planned was heard to its end but for two.
     let (verdict, _) = lost_with(2, silence(59_998));
