@@ -72,10 +72,10 @@ pub struct Delays {
     pub max_us: u64,
 }
 
-/// When nothing of a flow came for half a second and more.
+/// When nothing of a flow came for a tenth of a second and more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Silence {
-    /// So many datagrams are half a second, 10 at least.
+    /// So many datagrams are a tenth of a second, 10 at least.
     pub datagrams_min: u64,
     /// Datagrams missing in stretches of so many between ones that came.
     pub datagrams: u64,
@@ -87,7 +87,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    const NS_MIN: u64 = 500_000_000;
+    const NS_MIN: u64 = 100_000_000;
     /// So many in a row are no accident of a slow flow.
     const DATAGRAMS_MIN: u64 = 10;
 
@@ -387,15 +387,15 @@ mod tests {
 
     #[test]
     fn a_long_silence_is_told_and_many_short_ones_are_not() {
-        assert_eq!(silence_of(&[100..149, 200..249, 300..349, 960..1000]), None);
+        assert_eq!(silence_of(&[100..109, 200..209, 300..309, 991..1000]), None);
         let silence = |datagrams, longest_us, silent_from| Silence {
-            datagrams_min: 50,
+            datagrams_min: 10,
             datagrams,
             longest_us,
             silent_from,
         };
         assert_eq!(
-            silence_of(&[100..400, 500..510, 600..660]),
+            silence_of(&[100..400, 500..509, 600..660]),
             Some(silence(360, 3_000_000, None))
         );
         let from = |first| silence_of(std::slice::from_ref(&(first..1000)));

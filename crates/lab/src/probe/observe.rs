@@ -56,6 +56,14 @@ impl FlowWay {
         until.map_or(self.sent, |until| until.min(self.sent))
     }
 
+    /// Whether what was lost was so in a few long stretches, as of a circuit that was
+    /// away for a moment; not where it is not known in how many.
+    pub fn is_lost_in_stretches(&self) -> bool {
+        const STRETCH_MIN: u64 = 50;
+        let places = self.count.loss_events;
+        places > 0 && self.lost / places >= STRETCH_MIN
+    }
+
     /// Share of them that was lost.
     pub fn loss(&self) -> f64 {
         self.lost as f64 / (self.judged() as f64).max(1.0)

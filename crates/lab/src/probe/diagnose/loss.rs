@@ -10,7 +10,8 @@ const LOSS_MIN: f64 = 2e-5;
 
 pub(super) fn random(way: &Way<'_>) -> Option<Finding> {
     let quiet = way.quiet.as_ref()?;
-    if quiet.lost < LOST_MIN || quiet.loss() < LOSS_MIN {
+    let is_loss = quiet.lost >= LOST_MIN && quiet.loss() >= LOSS_MIN;
+    if !is_loss || quiet.is_lost_in_stretches() {
         return None;
     }
     let loss = quiet.loss();
@@ -98,6 +99,7 @@ pub(super) fn duplex_mismatch(way: &Way<'_>) -> Option<Finding> {
     let whole = sent.count.received as f64 >= sent.sent as f64 * TRAIN_WHOLE;
     if !whole
         || !way.is_both_loaded
+        || both.is_lost_in_stretches()
         || both.loss() < LOSS_MIN
         || both.loss() < quiet.loss() * TIMES_QUIET
     {

@@ -269,6 +269,17 @@ fn notes(seen: &Observations, ways: &[Option<Way<'_>>]) -> Vec<String> {
             }
         }
     }
+    let is_blocked = |way: &Way<'_>| way.blocked_datagrams.is_some();
+    if let Some(path) = &seen.path
+        && !ways.iter().flatten().any(is_blocked)
+    {
+        let longest = [("up", path.up_mtu_bytes), ("down", path.down_mtu_bytes)];
+        for (name, _) in longest.into_iter().filter(|(_, mtu)| mtu.is_none()) {
+            notes.push(format!(
+                "the longest packet {name} is not known: none of them came back"
+            ));
+        }
+    }
     notes.extend(handshake::notes(seen));
     for note in ways.iter().flatten().flat_map(Way::notes) {
         // What is no direction's own is said once.

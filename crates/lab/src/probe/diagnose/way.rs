@@ -82,7 +82,10 @@ impl<'a> Way<'a> {
             flood: in_way(flood),
             quiet: in_way(quiet).map(FlowWay::without_outage),
             both: in_way(&seen.both_loaded).map(FlowWay::without_outage),
-            outage: in_way(quiet).and_then(FlowWay::outage),
+            outage: silence::first_outage(
+                [in_way(quiet), in_way(&seen.both_loaded)],
+                [in_way(flood), in_way(&seen.trains)],
+            ),
             is_both_loaded: seen.both_loaded.as_ref().is_some_and(is_loaded),
             loaded: loaded.as_ref(),
             sender_host,
@@ -220,6 +223,7 @@ impl<'a> Way<'a> {
         let circuit = [
             loss::duplex_mismatch(self),
             silence::outage(self),
+            silence::stalled_tcp(self),
             loss::random(self),
             loss::policer(self),
             loss::shallow_buffer(self),
@@ -236,7 +240,7 @@ impl<'a> Way<'a> {
         let name = self.name();
         if let Some(p95_us) = self.loaded.and_then(|loaded| loaded.latency.p95_us) {
             let more_us = p95_us as f64 - self.idle_rtt_us;
-            if more_us > QUEUE_US_NOTED {
+            if more_us > QUEUE_US_NOTED && silence::stalled_tcp(self).is_none() {
                 let (idle_ms, loaded_ms) = (self.idle_rtt_us / 1e3, p95_us as f64 / 1e3);
                 notes.push(format!("under load {name} the round trip grows from {idle_ms:.0} to {loaded_ms:.0} ms: the queue is deeper than interactive traffic likes"));
             }
@@ -256,6 +260,7 @@ impl<'a> Way<'a> {
             notes.push(format!("{again} of {sent} small datagrams came twice {name}: a path on the way is joined to itself, or repeats what it takes for lost"));
         }
         notes.extend(self.stripped());
+        notes.extend(silence::moment(self));
         if let Some(share) = self.share().filter(|share| *share < 0.8)
             && self.faults().is_empty()
         {

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::probe::datagram_count::Silence;
+use crate::probe::observe::StreamPair;
+use crate::probe::tcp_test::{Sample, StreamEnd};
 
 /// Nothing of UDP arrives down, and so no echo.
 fn udp_blocked_down(seen: &mut Observations) {
@@ -72,7 +74,7 @@ fn a_circuit_too_slow_for_the_test_is_called_so() {
 fn lost_with(lost: u64, silence: Silence) -> (Verdict, String) {
     let mut seen = clean();
     let count = FlowCount {
-        loss_events: 1,
+        loss_events: 400,
         silence: Some(silence),
         ..FlowCount::default()
     };
@@ -112,9 +114,80 @@ fn an_outage_the_test_ended_with_lasted_at_least_so_long() {
     let (verdict, words) = lost_with(15_000, silence(45_000));
     assert_eq!(verdict.faults(), [Fault::Outage]);
     let sentence = &verdict.sentence;
-    assert!(sentence.contains("for 5.0 s at least until"), "{sentence}");
+    assert!(sentence.contains("for 1.0 s at least until"), "{sentence}");
     assert!(!words.contains("loss"), "{words}");
     // A sender that sent less than planned was heard to its end but for two.
     let (verdict, _) = lost_with(2, silence(59_998));
     assert_eq!(verdict.faults(), [Fault::Loss]);
+}
+
+#[test]
+fn a_moment_without_anything_is_no_loss_and_no_half_duplex() {
+    let in_one_place = FlowCount {
+        loss_events: 1,
+        ..FlowCount::default()
+    };
+    let mut seen = clean();
+    seen.quiet_up = flow(Direction::Up, way(60_000, 550, in_one_place.clone()));
+    let both = seen.both_loaded.as_mut().unwrap();
+    both.up = Some(way(867, 136, in_one_place.clone()));
+    both.down = Some(way(867, 121, in_one_place));
+    let verdict = diagnose(&seen);
+    assert_eq!(verdict.faults(), []);
+    let is_told = |note: &String| note.contains("550 of 60000") && note.contains("a moment");
+    assert!(verdict.notes.iter().any(is_told), "{verdict:?}");
+}
+
+#[test]
+fn an_outage_shows_in_any_flow() {
+    let silence = |longest_us| Silence {
+        datagrams_min: 10,
+        datagrams: 90,
+        longest_us,
+        silent_from: None,
+    };
+    let found = |longest_us| {
+        changed(|seen| {
+            let trains = seen.trains.as_mut().unwrap().down.as_mut().unwrap();
+            trains.lost = 90;
+            trains.count.silence = Some(silence(longest_us));
+        })
+    };
+    assert_eq!(found(600_000).faults(), [Fault::Outage]);
+    assert_eq!(found(300_000).faults(), [], "a queue may take as much");
+}
+
+/// TCP up stood still for `still_ms` of its 5 s, in which so many of 100 echoes came.
+fn stalled(still_ms: u64, echoes: u64) -> Verdict {
+    let sample = |at_ms: u64, bytes| Sample {
+        at_ns: at_ms * 1_000_000,
+        bytes,
+        ..Sample::default()
+    };
+    let mut samples: Vec<Sample> = (0..20).map(|n| sample(n * 50, n * 1000)).collect();
+    samples.extend((0..=still_ms / 50).map(|n| sample(950 + n * 50, 19_000)));
+    samples.push(sample(1000 + still_ms, 20_000));
+    let receiver = StreamEnd {
+        samples,
+        ..StreamEnd::default()
+    };
+    changed(|seen| {
+        let loaded = seen.tcp_up.as_mut().unwrap();
+        (loaded.latency.sent, loaded.latency.received) = (100, echoes);
+        loaded.test.up.as_mut().unwrap().streams = vec![StreamPair {
+            sender: StreamEnd::default(),
+            receiver,
+        }];
+    })
+}
+
+#[test]
+fn tcp_that_stood_still_while_echoes_were_missing_met_an_outage() {
+    let verdict = stalled(3000, 40);
+    assert_eq!(verdict.faults(), [Fault::Outage]);
+    assert!(verdict.sentence.contains("for 3."), "{verdict:?}");
+    // It came back after the test, when nobody sent echoes any more.
+    assert_eq!(stalled(6500, 50).faults(), [Fault::Outage]);
+    assert_eq!(stalled(500, 90).faults(), [], "a time-out of TCP's own");
+    assert_eq!(stalled(3000, 95).faults(), [], "the circuit was there");
 }
