@@ -36,10 +36,10 @@ pub struct Reach {
 }
 
 impl Reach {
-    fn of(view: &PathView) -> Self {
+    fn of(model: &Model) -> Self {
         Self {
-            rate_bytes_s: view.rate as u64,
-            loss: view.loss_seen.unwrap_or(0.0),
+            rate_bytes_s: model.rate() as u64,
+            loss: model.loss_seen().unwrap_or(0.0),
         }
     }
 
@@ -134,14 +134,13 @@ impl Adapter {
     }
 
     fn publish(&mut self, now: Instant) {
-        let view = self.model.view();
-        let reach = Reach::of(&view);
+        let reach = Reach::of(&self.model);
         let has_risen = reach.exceeds(*self.shared.reach.borrow());
         if !has_risen && now.saturating_duration_since(self.published) < PUBLISH {
             return;
         }
         self.published = now;
-        *lock(&self.shared.found) = (Some(view), self.model.memory());
+        *lock(&self.shared.found) = (Some(self.model.view()), self.model.memory());
         // Less wakes nobody.
         self.shared.reach.send_if_modified(|noted| {
             let has_fallen = noted.exceeds(reach);
@@ -286,7 +285,7 @@ mod tests {
         assert!(!is_woken(&path, known).await, "nothing is known");
         carry(&mut adapter, start, 0..200);
         assert!(is_woken(&path, known).await);
-        let now = Reach::of(&path.view().unwrap());
+        let now = Reach::of(&adapter.model);
         assert!(now.rate_bytes_s > 1_000_000, "{now:?}");
         assert!(!is_woken(&path, now).await, "that is known");
     }

@@ -20,7 +20,7 @@ pub const DATAGRAMS_MAX: u64 = 2_000_000;
 /// Most of one train.
 const TRAIN_DATAGRAMS_MAX: u32 = 1024;
 const DURATION_MAX_NS: u64 = 600_000_000_000;
-/// A flow whose time is over and whose datagrams have stopped coming for so long is whole.
+/// A flow whose time is over ends when none of its datagrams has come for so long.
 const QUIET_NS: u64 = 600_000_000;
 /// How long after its planned end a flow is waited for.
 const LATE_NS: u64 = 2_000_000_000;

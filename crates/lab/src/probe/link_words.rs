@@ -12,15 +12,21 @@ use super::tcp_test::Direction;
 
 /// In the words of `farhaul link`; `None` where too little was seen.
 pub(crate) fn of(seen: &Observations) -> Option<String> {
-    let forward = words(seen, Direction::Up)?;
-    let backward = words(seen, Direction::Down)?;
+    let up = Way::of(seen, Direction::Up)?;
+    let down = Way::of(seen, Direction::Down)?;
+    // Echoes of which one way leaps come early, too.
+    let jitter_us = match [&up, &down].into_iter().any(has_leaps) {
+        true => None,
+        false => seen.idle.as_ref().and_then(jitter_us),
+    };
+    let forward = words(&up, jitter_us)?;
+    let backward = words(&down, jitter_us)?;
     let text = format!("forward {forward} backward {backward}");
     let profile = LinkProfile::parse(&text).ok()?;
     Some(profile.to_string())
 }
 
-fn words(seen: &Observations, direction: Direction) -> Option<String> {
-    let way = Way::of(seen, direction)?;
+fn words(way: &Way<'_>, jitter_us: Option<f64>) -> Option<String> {
     let frame_share = way.frame_share()?;
     let capacity = way.capacity_bit_per_s?;
     let faults = way.faults();
@@ -32,16 +38,6 @@ fn words(seen: &Observations, direction: Direction) -> Option<String> {
     };
     let delay_us = way.idle_rtt_us / 2.0;
     let mut text = format!("rate {:.0}bit delay {delay_us:.0}us", line * frame_share);
-    let leaps = |way: &Way<'_>| {
-        let quiet = way.quiet.as_ref();
-        quiet.is_some_and(|quiet| leaps(quiet, way.idle_rtt_us))
-    };
-    // Echoes of which one way leaps come early, too.
-    let ways = [Direction::Up, Direction::Down].map(|direction| Way::of(seen, direction));
-    let jitter_us = match ways.iter().flatten().any(leaps) {
-        true => None,
-        false => seen.idle.as_ref().and_then(jitter_us),
-    };
     if let Some(jitter_us) = jitter_us {
         let _ = write!(text, " jitter {jitter_us:.0}us");
     }
@@ -85,6 +81,11 @@ fn jitter_us(idle: &Latency) -> Option<f64> {
     let spread_us = middle_us.checked_sub(idle.min_us?)?;
     let is_much = spread_us >= SPREAD_US_MIN && spread_us as f64 >= middle_us as f64 * SHARE_MIN;
     is_much.then_some((spread_us as f64 / SPREAD_BY_JITTER).min(middle_us as f64 / 2.0))
+}
+
+fn has_leaps(way: &Way<'_>) -> bool {
+    let quiet = way.quiet.as_ref();
+    quiet.is_some_and(|quiet| leaps(quiet, way.idle_rtt_us))
 }
 
 /// Whether out of order means that a few leap over all that wait, not that a few are

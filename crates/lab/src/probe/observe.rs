@@ -74,11 +74,8 @@ impl FlowWay {
         let silence = self.count.silence?;
         let left = |from: u64| self.judged().saturating_sub(from);
         let last = silence.silent_from.map_or(0, left);
-        let last = if last < silence.datagrams_min {
-            0
-        } else {
-            last
-        };
+        let is_long = last >= silence.datagrams_min;
+        let last = if is_long { last } else { 0 };
         let outage = Outage {
             datagrams: silence.datagrams.saturating_add(last),
             longest_us: silence.longest_us.max(silence.least_us(last)),

@@ -9,7 +9,7 @@ use super::error::{FAULT_EXIT_CODE, ProbeError};
 use super::host::HostFacts;
 use super::iperf3::Iperf3Result;
 use super::latency::Latency;
-use super::observe::{FlowResult, TcpResult};
+use super::observe::{FlowResult, TcpResult, TcpWay};
 use super::path_check::PathFacts;
 use super::rfc6349::Figures;
 use super::sweep::SweepStep;
@@ -25,6 +25,13 @@ pub struct LoadedTcp {
     pub test: TcpResult,
     /// Round trips of small datagrams under this load.
     pub latency: Latency,
+}
+
+impl LoadedTcp {
+    /// The direction that was tested.
+    pub(crate) fn way(&self) -> Option<&TcpWay> {
+        self.test.up.as_ref().or(self.test.down.as_ref())
+    }
 }
 
 /// Everything that was seen; what was not looked at is null or empty.

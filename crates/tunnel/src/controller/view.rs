@@ -50,7 +50,13 @@ impl Controller {
             queue: self.delay.queue(),
             jitter: self.delay.jitter(),
             loss: self.loss.base(),
-            loss_seen: self.loss.seen(),
+            loss_seen: self.loss_seen(),
         }
+    }
+
+    /// [`PathView::loss_seen`] alone.
+    #[must_use]
+    pub fn loss_seen(&self) -> Option<f64> {
+        self.loss.seen()
     }
 }

@@ -1,9 +1,9 @@
 //! Where nothing comes at all: of UDP, of anything.
 
-use super::{Fault, Finding, Way, mbit};
+use super::{Fault, Finding, Way, loss, mbit};
 use crate::probe::observe::{FlowWay, Outage};
 use crate::probe::path_check::LINE_BIT_PER_S_MIN;
-use crate::probe::report::{LoadedTcp, Observations};
+use crate::probe::report::Observations;
 use crate::probe::tcp_test::{Sample, StreamEnd};
 
 /// Why no test shows what the circuit can do.
@@ -18,8 +18,8 @@ pub(super) fn why_nothing(seen: &Observations) -> String {
     }
     let loaded = [("up", &seen.tcp_up), ("down", &seen.tcp_down)];
     let carried = loaded.into_iter().filter_map(|(name, loaded)| {
-        let rate = goodput_bit_per_s(loaded.as_ref()?)?;
-        Some(format!("{} {name}", mbit(rate)))
+        let rate = loaded.as_ref()?.way()?.steady_bit_per_s?;
+        (rate > 0.0).then(|| format!("{} {name}", mbit(rate)))
     });
     let carried: Vec<String> = carried.collect();
     match carried.is_empty() {
@@ -31,12 +31,6 @@ pub(super) fn why_nothing(seen: &Observations) -> String {
     }
 }
 
-fn goodput_bit_per_s(loaded: &LoadedTcp) -> Option<f64> {
-    let test = &loaded.test;
-    let rate = test.up.as_ref().or(test.down.as_ref())?.steady_bit_per_s?;
-    Some(rate).filter(|rate| *rate > 0.0)
-}
-
 /// A circuit that was away for a while; what else it loses is judged without that.
 pub(super) fn outage(way: &Way<'_>) -> Option<Finding> {
     let outage = way.outage?;
@@ -46,23 +40,23 @@ pub(super) fn outage(way: &Way<'_>) -> Option<Finding> {
         false => (" at least", "until the test ended"),
     };
     let seconds = format!("{:.1} s{at_least}", outage.longest_us as f64 / 1e6);
+    let mut evidence = vec![format!(
+        "{datagrams} datagrams did not arrive {name} meanwhile"
+    )];
+    if let Some(quiet) = &way.quiet {
+        let (judged, lost) = (quiet.judged(), quiet.lost);
+        evidence.push(format!(
+            "of {judged} small ones {lost} were lost at other times"
+        ));
+    }
+    evidence.push(way.got_of());
     Some(Finding {
         fault: Fault::Outage,
         direction: Some(way.direction),
         sentence: format!(
             "The circuit was interrupted {name}: nothing arrived for {seconds} {test}"
         ),
-        evidence: vec![
-            format!("{datagrams} datagrams did not arrive {name} meanwhile"),
-            way.quiet.as_ref().map_or_else(String::new, |quiet| {
-                format!(
-                    "of {} small ones {} were lost at other times",
-                    quiet.judged(),
-                    quiet.lost
-                )
-            }),
-            way.got_of(),
-        ],
+        evidence,
         remedy: REMEDY.to_owned(),
         expected_bit_per_s: None,
     })
@@ -70,7 +64,8 @@ pub(super) fn outage(way: &Way<'_>) -> Option<Finding> {
 
 const REMEDY: &str = "look for what went down at that time (interfaces, routes, radio, power of every section), and test again: other figures of this test may have suffered";
 
-/// The first outage of flows that no queue cuts, or one that no queue cuts a flow for.
+/// The first outage of even flows; or of full ones, if it took longer than a queue cuts such
+/// a flow.
 pub(super) fn first_outage(
     even: [Option<&FlowWay>; 2],
     full: [Option<&FlowWay>; 2],
@@ -99,7 +94,7 @@ pub(super) fn stalled_tcp(way: &Way<'_>) -> Option<Finding> {
     let missing = latency.sent.saturating_sub(latency.received) as f64;
     let missing_s = test_s * missing / (latency.sent as f64).max(1.0);
     let is_long = stall_s >= STALL_S_MIN.max(ROUND_TRIPS_MIN * way.idle_rtt_us / 1e6);
-    if !is_long || missing_s < MISSING_MIN * stall_s || super::loss::random(way).is_some() {
+    if !is_long || missing_s < MISSING_MIN * stall_s || loss::random(way).is_some() {
         return None;
     }
     let name = way.name();

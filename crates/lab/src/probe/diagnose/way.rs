@@ -330,8 +330,7 @@ impl<'a> Way<'a> {
     }
 
     pub(super) fn tcp(&self) -> Option<&'a TcpWay> {
-        let test = &self.loaded?.test;
-        test.up.as_ref().or(test.down.as_ref())
+        self.loaded?.way()
     }
 
     /// Whether the receiving program has fixed its buffer, as far as its kernel tells.
