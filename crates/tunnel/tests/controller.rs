@@ -262,7 +262,8 @@ fn a_remembered_path_is_filled_at_once() {
     // A quarter second to the far end, half a second until the round trip is known, half a second at
     // half the rate: 4.0 s of 5 s is the most.
     assert!(again > 3.6, "{again:.2} s of the rate in 5 s");
-    assert!(again > anew + 0.15, "{again:.2} s of the rate, {anew:.2} s");
+    // A new path is found in two round trips, which leaves a remembered one little to save.
+    assert!(again > anew + 0.05, "{again:.2} s of the rate, {anew:.2} s");
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub const MODEL_VERSION: u32 = 1;
 /// * 6: its pace without loss, its shorter headers;
 /// * 7: its pace where the rate was told, its start with messages, no rate from a timer's step;
 /// * 8: its trains on lossy paths.
-pub const PAIR_VERSION: u32 = 8;
+pub const PAIR_VERSION: u32 = 9;
 
 /// Text of a file a plan names, and where the plan says it is.
 pub type ReadFile<'a> = dyn Fn(&str) -> Result<String, String> + 'a;

@@ -6,7 +6,7 @@
 
 use super::cohort::{Purpose, Sample, Sent};
 use super::delay::Delay;
-use super::{COHORT_PACKETS_MIN, Controller, PathMemory, Phase, SHORT_QUEUE};
+use super::{Controller, PathMemory, Phase, SHORT_QUEUE};
 
 /// Packets of the first round trip. A tunnel stands for many connections, each of which would
 /// start with ten (RFC 6928).
@@ -24,10 +24,12 @@ const LEAP_GAIN: f64 = 6.0;
 const LEAP_SPAN: f64 = 0.02;
 /// A train of fewer packets measures nothing.
 const LEAP_PACKETS_MIN: u64 = 10;
+/// Nor does the first one say that it has met the link: while jitter is not known one of fewer packets may have been held up.
+const TELLING_PACKETS_MIN: u64 = 30;
 /// The first train goes as if the round trip were so long, s,
-const LEAP_FIRST_RTT: f64 = 0.01;
-/// and is of a connection's first ten packets (RFC 6928) and few more. On a T1 it waits a tenth of a second.
-const LEAP_FIRST_PACKETS: f64 = 13.0;
+const LEAP_FIRST_RTT: f64 = 0.005;
+/// and is of two connections' first ten packets (RFC 6928) and few more. On a T1 it waits a fifth of a second.
+const LEAP_FIRST_PACKETS: f64 = 26.0;
 /// Where a train was slowed and jitter forbids another, this much more than what arrives is tried: for a round trip.
 const SLOWED_GAIN: f64 = 1.25;
 /// A machine may be held up for so long, s, or its timer be late: by that a train was longer, perhaps.
@@ -321,7 +323,7 @@ impl Controller {
     fn is_telling(&self, sample: &Sample) -> bool {
         let least = match self.delay.is_jitter_known() {
             true => LEAP_PACKETS_MIN,
-            false => COHORT_PACKETS_MIN,
+            false => TELLING_PACKETS_MIN,
         };
         sample.sent_packets >= least as f64
     }
@@ -344,7 +346,9 @@ impl Controller {
         let is_delayed = queue_ns as f64 / 1e9 > limit;
         let is_slowed = sample.rate < LEAP_SLOWED * sample.sent_rate;
         let is_train = self.is_telling(sample) && !sample.is_limited;
-        is_train && is_slowed && is_delayed && is_alike(sample)
+        // A queue that overflows delays what follows no longer.
+        let has_overflown = sample.missing > POLICED_MISSING && queue_ns as f64 / 1e9 > SHORT_QUEUE;
+        is_train && is_slowed && is_delayed && (has_overflown || is_alike(sample))
     }
 
     pub(super) fn learn_climb(&mut self, now_ns: u64, sample: &Sample, corrected: f64) {

@@ -264,6 +264,11 @@ impl Cohort {
             }
             _ => 0.0,
         };
+        // Nothing arrives faster than it was sent; where one acknowledgement came for most of a cohort the rest looks so.
+        let rate = match self.sent_packets > 2 {
+            true => rate.min(sent_rate),
+            false => rate,
+        };
         let missing = (1.0 - self.acked_bytes / self.sent_bytes.max(1.0)).clamp(0.0, 1.0);
         Sample {
             purpose: self.purpose,

@@ -404,20 +404,21 @@ impl Controller {
         match sample.purpose {
             Purpose::Climb => self.learn_climb(now_ns, sample, corrected),
             Purpose::Leap => self.learn_leap(now_ns, sample, corrected),
-            Purpose::Up => self.learn_up(sample, corrected),
-            Purpose::Down if is_queue_short => {
-                self.loss.handle_below(sample.missing, sample.sent_packets);
+            Purpose::Up => self.hear_up(sample, corrected),
+            Purpose::Down => {
+                self.hear_down(sample);
+                if is_queue_short {
+                    self.loss.handle_below(sample.missing, sample.sent_packets);
+                }
             }
             Purpose::Cruise => {
+                self.learn_rate(sample, corrected);
                 let is_empty = self.delay.queue() < self.threshold();
                 self.loss
                     .handle_cruise(sample.missing, sample.sent_packets, is_empty);
             }
             Purpose::Drain | Purpose::Rest => return,
-            Purpose::Down | Purpose::Compete => {}
-        }
-        if matches!(sample.purpose, Purpose::Up | Purpose::Cruise) {
-            self.learn_rate(sample, corrected);
+            Purpose::Compete => {}
         }
         if matches!(self.phase, Phase::Cruise(_)) && self.loss.has_excess() {
             self.give_way();
@@ -428,16 +429,19 @@ impl Controller {
     /// was, and the estimate would go down and down although nothing waits and nothing is lost.
     fn rate_of(&self, sample: &Sample) -> f64 {
         let is_steady = matches!(sample.purpose, Purpose::Up | Purpose::Cruise);
-        let least_ns = sample.rtt_ns.0.min(sample.rtt_ns.1);
-        let waited = least_ns.saturating_sub(self.delay.base_ns()) as f64 / 1e9;
-        let has_waited = waited > 0.5 * self.threshold();
-        if !is_steady || has_waited || !self.is_uneven() {
+        if !is_steady || self.waited(sample) > 0.5 * self.threshold() || !self.is_uneven() {
             return sample.rate;
         }
         sample
             .rate_by_delay(self.mtu_bytes / self.rate().max(1.0))
             .filter(|rate| *rate > DISAGREE * sample.rate)
             .unwrap_or(sample.rate)
+    }
+
+    /// How long who waited least of a cohort has waited, s.
+    fn waited(&self, sample: &Sample) -> f64 {
+        let least_ns = sample.rtt_ns.0.min(sample.rtt_ns.1);
+        least_ns.saturating_sub(self.delay.base_ns()) as f64 / 1e9
     }
 
     /// Rounds of few packets, of which the jitter cannot be told, are no reason for trust.

@@ -11,6 +11,11 @@ const NEWS: f64 = 1.1;
 const WHOLE: f64 = 0.95;
 /// Probes in a row that found more before the search starts anew.
 const FINDS: u32 = 2;
+/// More than two cohorts of one link differ by where round trips vary.
+const DOUBTFUL: f64 = 1.06;
+/// Round trips that fall by this part of the time in which [`DOWN_GAIN`] was sent, from one half of it to the other, tell of a
+/// queue that empties: an eighth where it is ours.
+const DRAINED: f64 = 0.04;
 
 /// Cohorts between probes, 3.5 to 4.5. Others probe as well, on the same link and on the way back,
 /// where their trains delay our acknowledgements: whoever kept step with them would never see the
@@ -32,6 +37,8 @@ pub(super) struct Probe {
     end_pn: u64,
     /// Probes in a row that found more.
     finds: u32,
+    /// What the last probe showed, if it is not believed yet.
+    doubted: Option<(Sample, f64)>,
     /// The next probe need not wait.
     is_urgent: bool,
     /// Cohorts from one probe to the next.
@@ -93,6 +100,37 @@ impl Controller {
         let is_at_bottom = self.probe.before < 2.0 * self.rate_min();
         self.probe.finds += if is_at_bottom { FINDS } else { 1 };
         self.probe.is_urgent = true;
+    }
+
+    /// Takes a probe's answer, or keeps it until what was sent after it has shown whose it is.
+    pub(super) fn hear_up(&mut self, sample: &Sample, corrected: f64) {
+        let is_plain = self.waited(sample) < 0.1 * self.threshold()
+            || self.probe.before < 2.0 * self.rate_min();
+        self.probe.doubted = None;
+        if !is_plain && corrected > DOUBTFUL * self.probe.before {
+            self.probe.doubted = Some((*sample, corrected));
+            return;
+        }
+        self.learn_up(sample, corrected);
+        self.learn_rate(sample, corrected);
+    }
+
+    /// What followed a probe below the rate. While the queue of the way back empties, acknowledgements come faster one after another
+    /// and round trips do not grow, whatever our own queue does: that looks like a faster link, and the ends of a tunnel that both
+    /// send do it to each other. A faster link has nothing left to drain by the middle of what follows; a full one has.
+    pub(super) fn hear_down(&mut self, down: &Sample) {
+        let Some((up, corrected)) = self.probe.doubted.take() else {
+            return;
+        };
+        let (from_ns, to_ns) = down.rtt_ns;
+        let is_known = from_ns != u64::MAX && to_ns != u64::MAX;
+        let drained = from_ns.saturating_sub(to_ns) as f64 / 1e9;
+        if is_known && drained > DRAINED * down.sent_span {
+            self.probe.finds = 0;
+            return;
+        }
+        self.learn_up(&up, corrected);
+        self.learn_rate(&up, corrected);
     }
 
     pub(super) fn has_found_more(&mut self) -> bool {
@@ -160,6 +198,29 @@ mod tests {
             is_limited: false,
             is_lump: false,
         }
+    }
+
+    /// What a probe and what follows it show, at a fifth more than is known: round trips of their halves, ms above the least.
+    fn probe(up_ms: (u64, u64), down_ms: (u64, u64)) -> f64 {
+        let mut controller = Controller::new(PathSettings::default(), MTU_BYTES);
+        controller.delay.handle_rtt(0, RTT_NS, false);
+        controller.rates.set(5e6);
+        controller.enter_up();
+        let of = |ms: u64| RTT_NS + ms * 1_000_000;
+        let mut up = remnant(400.0, 6e6);
+        (up.purpose, up.rtt_ns) = (Purpose::Up, (of(up_ms.0), of(up_ms.1)));
+        controller.learn(0, &up);
+        let mut down = remnant(250.0, 3.75e6);
+        (down.purpose, down.rtt_ns) = (Purpose::Down, (of(down_ms.0), of(down_ms.1)));
+        controller.learn(0, &down);
+        controller.rate()
+    }
+
+    #[test]
+    fn a_queue_that_empties_on_the_way_back_is_no_faster_link() {
+        assert_eq!(probe((25, 25), (24, 12)), 5e6, "ours was full");
+        assert_eq!(probe((25, 25), (24, 24)), 6e6, "nothing of ours to drain");
+        assert_eq!(probe((0, 0), (24, 12)), 6e6, "nothing had waited");
     }
 
     #[test]
