@@ -11,6 +11,8 @@ use crate::quic::fec::{Channel, Channels, PAUSE, Wire};
 use crate::quic::flight::Flight;
 
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Nothing new for so long, and what is sent was lost before. Where copies are sent this is looked at as often.
+const REST: Duration = Duration::from_millis(20);
 /// Of QUIC's rate at most this share is kept for repairs. More of them there
 /// are only where there is no bulk, and then the rate is not used up.
 const RESERVED_MAX: f64 = 0.1;
@@ -19,6 +21,7 @@ pub(super) async fn run(session: Arc<Session>, channels: Arc<Channels>, channel:
     tokio::select! {
         () = inform(&session, &channels, &channel) => {}
         () = copy(&session, &channels, &channel) => {}
+        () = watch_rest(&session, &channel) => {}
     }
     channels.close(&channel);
 }
@@ -26,7 +29,6 @@ pub(super) async fn run(session: Arc<Session>, channels: Arc<Channels>, channel:
 async fn inform(session: &Session, channels: &Channels, channel: &Arc<Channel>) {
     let mut tick = tokio::time::interval(INTERVAL);
     let mut known = None;
-    let mut frames = 0;
     let mut flight = Flight::of(&session.connection);
     channel.watch(flight.clone());
     while !session.is_over() {
@@ -45,12 +47,20 @@ async fn inform(session: &Session, channels: &Channels, channel: &Arc<Channel>) 
         if let Some(report) = channel.tick(wire(session, flight.as_deref())) {
             channels.send(remote, &report).await;
         }
-        // Nothing new for so long: what is sent now was lost before.
-        let before = std::mem::replace(&mut frames, session.held.frames());
-        channel.repeat_rest(before == frames && session.held.is_rest());
         if let Some(flight) = &flight {
             flight.reserve(channel.figures().share.min(RESERVED_MAX));
         }
+    }
+}
+
+/// Finds out when there is nothing new.
+async fn watch_rest(session: &Session, channel: &Channel) {
+    let mut frames = 0;
+    loop {
+        let interval = if channel.is_copying() { REST } else { INTERVAL };
+        tokio::time::sleep(interval).await;
+        let before = std::mem::replace(&mut frames, session.held.frames());
+        channel.repeat_rest(before == frames && session.held.is_rest());
     }
 }
 

@@ -258,6 +258,11 @@ impl Channel {
         }
     }
 
+    /// Whether copies are worth their bytes: the path loses packets.
+    pub fn is_copying(&self) -> bool {
+        lock(&self.sending).protection.copies_wanted() > 0
+    }
+
     /// Waits until there are copies.
     pub async fn copied(&self) {
         while lock(&self.copies).is_empty() {

@@ -2,11 +2,11 @@
 //!
 //! The link is idle then, somebody waits for the end of a transfer, and a packet that is lost a second time costs another round trip
 //! and a quarter. Of 230 packets that are missing at the end, where one in ten is lost, one in two thousand is missing still after
-//! two copies, and nearly always one was after a single sending. A copy is the datagram as it was: QUIC drops what it has.
-
-use std::collections::VecDeque;
+//! two copies, and nearly always one was after a single sending. A copy is the datagram as it was: QUIC drops what it has, and what
+//! is older than the last 128 it has heard of, so the newest goes first, and what others have left behind no more.
 
 use super::channel::PAUSE;
+use std::collections::VecDeque;
 
 /// Of the path's rate copies have what is left beside everything else up to this share: they meet no queue, and make none.
 const SHARE_OF_ALL: f64 = 0.9;
@@ -16,16 +16,32 @@ const SHARE_MIN: f64 = 0.25;
 const WAITING_BYTES_MAX: usize = 4 << 20;
 /// What can be saved up, bytes, where the rate is too low for one datagram in a pause.
 const SAVED_BYTES_MIN: f64 = 3_000.0;
+/// Datagrams after which a copy is too old for QUIC at the other end, less some that are nobody's copies.
+const NEWER_MAX: u64 = 110;
 
 /// Datagrams that go again.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    /// And how often.
-    waiting: VecDeque<(Vec<u8>, usize)>,
+    /// Those of which no copy has gone, oldest first, and those of which one has.
+    new: VecDeque<Copy>,
+    again: VecDeque<Copy>,
+    /// The same that came since the last pause: two of one datagram shall not be lost together.
+    next: VecDeque<Copy>,
     waiting_bytes: usize,
     saved_bytes: f64,
-    /// How many have still to be looked at before the next pause: two copies of one shall not be lost together.
-    due: usize,
+    /// How many have come.
+    count: u64,
+}
+
+#[derive(Debug)]
+struct Copy {
+    datagram: Vec<u8>,
+    /// How often it shall go.
+    times: usize,
+    /// Whether it has gone once.
+    has_gone: bool,
+    /// How many came before it.
+    number: u64,
 }
 
 impl Copies {
@@ -33,8 +49,14 @@ impl Copies {
     pub(super) fn push(&mut self, datagram: &[u8], times: usize) {
         if times > 0 && self.waiting_bytes + datagram.len() <= WAITING_BYTES_MAX {
             self.waiting_bytes += datagram.len();
-            self.waiting.push_back((datagram.to_vec(), times));
+            self.next.push_back(Copy {
+                datagram: datagram.to_vec(),
+                times,
+                has_gone: false,
+                number: self.count,
+            });
         }
+        self.count += 1;
     }
 
     /// A pause has gone by on a path of this rate, in which so much else was sent.
@@ -44,28 +66,48 @@ impl Copies {
         let earned_bytes = left_bytes.max(path_bytes * SHARE_MIN);
         let saved_bytes_max = SAVED_BYTES_MIN.max(2.0 * earned_bytes);
         self.saved_bytes = (self.saved_bytes + earned_bytes).min(saved_bytes_max);
-        self.due = self.waiting.len();
+        for copy in self.next.drain(..) {
+            match copy.has_gone {
+                true => self.again.push_back(copy),
+                false => self.new.push_back(copy),
+            }
+        }
+        let oldest = self.count.saturating_sub(NEWER_MAX);
+        for copies in [&mut self.new, &mut self.again] {
+            copies.retain(|copy| {
+                let is_old = copy.number < oldest;
+                self.waiting_bytes -= if is_old { copy.datagram.len() } else { 0 };
+                !is_old
+            });
+        }
     }
 
     /// The next copy that may go before the next pause.
     pub(super) fn poll(&mut self) -> Option<Vec<u8>> {
-        let next_bytes = self.waiting.front()?.0.len();
-        if self.due == 0 || self.saved_bytes < next_bytes as f64 {
+        let copies = match self.new.is_empty() {
+            true => &mut self.again,
+            false => &mut self.new,
+        };
+        let bytes = copies.back()?.datagram.len();
+        if self.saved_bytes < bytes as f64 {
             return None;
         }
-        self.due -= 1;
-        self.saved_bytes -= next_bytes as f64;
-        let (datagram, times) = self.waiting.pop_front()?;
-        match times {
-            0 | 1 => self.waiting_bytes -= next_bytes,
-            _ => self.waiting.push_back((datagram.clone(), times - 1)),
+        self.saved_bytes -= bytes as f64;
+        let mut copy = copies.pop_back()?;
+        if copy.times <= 1 {
+            self.waiting_bytes -= bytes;
+            return Some(copy.datagram);
         }
+        let datagram = copy.datagram.clone();
+        copy.times -= 1;
+        copy.has_gone = true;
+        self.next.push_back(copy);
         Some(datagram)
     }
 
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting_bytes == 0
     }
 }
 
@@ -73,7 +115,9 @@ impl Copies {
 mod tests {
     use super::*;
 
-    fn polled(copies: &mut Copies) -> Vec<Vec<u8>> {
+    /// What goes after another pause.
+    fn pause(copies: &mut Copies, rate_bytes_s: u64, else_bytes: u64) -> Vec<Vec<u8>> {
+        copies.handle_pause(rate_bytes_s, else_bytes);
         std::iter::from_fn(|| copies.poll()).collect()
     }
 
@@ -84,13 +128,10 @@ mod tests {
         for (times, datagram) in datagrams.iter().enumerate() {
             copies.push(datagram, times);
         }
-        assert!(polled(&mut copies).is_empty(), "a pause comes first");
-        copies.handle_pause(1_000_000, 0);
-        assert_eq!(polled(&mut copies), [[2; 100], [3; 100]]);
-        copies.handle_pause(1_000_000, 0);
-        assert_eq!(polled(&mut copies), [[3; 100]]);
-        copies.handle_pause(1_000_000, 0);
-        assert!(polled(&mut copies).is_empty() && copies.is_empty());
+        assert_eq!(copies.poll(), None, "a pause comes first");
+        assert_eq!(pause(&mut copies, 1_000_000, 0), [[3; 100], [2; 100]]);
+        assert_eq!(pause(&mut copies, 1_000_000, 0), [[3; 100]]);
+        assert!(pause(&mut copies, 1_000_000, 0).is_empty() && copies.is_empty());
     }
 
     #[test]
@@ -101,18 +142,15 @@ mod tests {
             .flat_map(|rate| links.map(|link| (rate, link)))
         {
             let mut copies = Copies::default();
-            for _ in 0..2000 {
-                copies.push(&[0; 1400], 3);
-            }
             let mut bytes = 0;
-            for _ in 0..100 {
-                copies.handle_pause(
-                    rate_bytes_s,
-                    (else_share * rate_bytes_s as f64 / 100.0) as u64,
-                );
-                bytes += polled(&mut copies).concat().len();
-            }
             // A second.
+            for _ in 0..100 {
+                for _ in 0..60 {
+                    copies.push(&[0; 1400], 3);
+                }
+                let else_bytes = (else_share * rate_bytes_s as f64 / 100.0) as u64;
+                bytes += pause(&mut copies, rate_bytes_s, else_bytes).concat().len();
+            }
             let share = bytes as f64 / rate_bytes_s as f64;
             let few = 1400.0 / rate_bytes_s as f64;
             assert!(
@@ -129,16 +167,37 @@ mod tests {
             copies.push(&[0; 1400], 2);
         }
         assert!(copies.waiting_bytes <= WAITING_BYTES_MAX);
-        let counted: usize = copies
-            .waiting
-            .iter()
-            .map(|(datagram, _)| datagram.len())
-            .sum();
-        assert_eq!(counted, copies.waiting_bytes);
+        pause(&mut copies, 100_000, 0);
+        let waiting = [&copies.new, &copies.again, &copies.next];
+        let counted = waiting.into_iter().flatten().map(|it| it.datagram.len());
+        assert_eq!(counted.sum::<usize>(), copies.waiting_bytes);
         while !copies.is_empty() {
-            copies.handle_pause(100_000_000, 0);
-            polled(&mut copies);
+            pause(&mut copies, 100_000_000, 0);
         }
-        assert_eq!(copies.waiting_bytes, 0);
+    }
+
+    #[test]
+    fn the_newest_go_first_and_what_is_too_old_no_more() {
+        let mut copies = Copies::default();
+        let mut gone = Vec::new();
+        for number in 0..100_u8 {
+            for _ in 0..10 {
+                copies.push(&[number; 1000], 2);
+            }
+            // A tenth of them.
+            let now = pause(&mut copies, 400_000, 1_000_000);
+            gone.extend(now.iter().map(|copy| number - copy[0]));
+        }
+        assert!((90..=100).contains(&gone.len()), "{gone:?}");
+        assert_eq!(gone, vec![0; gone.len()]);
+        // Nothing comes any more: what is left goes, but for the old.
+        let mut ages = Vec::new();
+        while !copies.is_empty() {
+            ages.extend(pause(&mut copies, 400_000, 0).iter().map(|it| 99 - it[0]));
+        }
+        assert!(
+            ages.len() > 150 && ages.iter().all(|age| *age <= 10),
+            "{ages:?}"
+        );
     }
 }
