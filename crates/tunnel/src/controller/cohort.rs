@@ -265,7 +265,8 @@ impl Cohort {
             _ => 0.0,
         };
         // Nothing arrives faster than it was sent; where one acknowledgement came for most of a cohort the rest looks so.
-        let rate = match self.sent_packets > 2 {
+        // Of packets that left at one moment it is not known how fast they were sent.
+        let rate = match self.sent_packets > 2 && sent_rate > 0.0 {
             true => rate.min(sent_rate),
             false => rate,
         };

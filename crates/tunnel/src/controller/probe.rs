@@ -13,6 +13,8 @@ const WHOLE: f64 = 0.95;
 const FINDS: u32 = 2;
 /// More than two cohorts of one link differ by where round trips vary.
 const DOUBTFUL: f64 = 1.06;
+/// Who has waited for less than this part of the threshold has met no queue.
+const UNQUEUED: f64 = 0.1;
 /// Round trips that fall by this part of the time in which [`DOWN_GAIN`] was sent, from one half of it to the other, tell of a
 /// queue that empties: an eighth where it is ours.
 const DRAINED: f64 = 0.04;
@@ -104,7 +106,7 @@ impl Controller {
 
     /// Takes a probe's answer, or keeps it until what was sent after it has shown whose it is.
     pub(super) fn hear_up(&mut self, sample: &Sample, corrected: f64) {
-        let is_plain = self.waited(sample) < 0.1 * self.threshold()
+        let is_plain = self.waited(sample) < UNQUEUED * self.threshold()
             || self.probe.before < 2.0 * self.rate_min();
         self.probe.doubted = None;
         if !is_plain && corrected > DOUBTFUL * self.probe.before {

@@ -5,18 +5,18 @@
 //! two copies, and nearly always one was after a single sending. A copy is the datagram as it was: QUIC drops what it has, and what
 //! is older than the last 128 it has heard of, so the newest goes first, and what others have left behind no more.
 
-use super::channel::PAUSE;
 use std::collections::VecDeque;
+
+use super::channel::PAUSE;
 
 /// Of the path's rate copies have what is left beside everything else up to this share: they meet no queue, and make none.
 const SHARE_OF_ALL: f64 = 0.9;
 /// But this at least.
 const SHARE_MIN: f64 = 0.25;
-/// What may wait; more is lost at once only where the path is down.
-const WAITING_BYTES_MAX: usize = 4 << 20;
 /// What can be saved up, bytes, where the rate is too low for one datagram in a pause.
 const SAVED_BYTES_MIN: f64 = 3_000.0;
-/// Datagrams after which a copy is too old for QUIC at the other end, less some that are nobody's copies.
+/// Datagrams after which a copy is too old for QUIC at the other end (128 packets: noq-proto, after RFC 4303), less some that are not
+/// counted here.
 const NEWER_MAX: u64 = 110;
 
 /// Datagrams that go again.
@@ -27,7 +27,6 @@ pub(super) struct Copies {
     again: VecDeque<Copy>,
     /// The same that came since the last pause: two of one datagram shall not be lost together.
     next: VecDeque<Copy>,
-    waiting_bytes: usize,
     saved_bytes: f64,
     /// How many have come.
     count: u64,
@@ -47,8 +46,7 @@ struct Copy {
 impl Copies {
     /// A datagram was sent that shall go so many times more.
     pub(super) fn push(&mut self, datagram: &[u8], times: usize) {
-        if times > 0 && self.waiting_bytes + datagram.len() <= WAITING_BYTES_MAX {
-            self.waiting_bytes += datagram.len();
+        if times > 0 {
             self.next.push_back(Copy {
                 datagram: datagram.to_vec(),
                 times,
@@ -57,6 +55,16 @@ impl Copies {
             });
         }
         self.count += 1;
+        // Where the path is down everything is lost at once.
+        let oldest = self.oldest();
+        if self.next.front().is_some_and(|copy| copy.number < oldest) {
+            self.next.pop_front();
+        }
+    }
+
+    /// The number of the oldest that the other end would take.
+    fn oldest(&self) -> u64 {
+        self.count.saturating_sub(NEWER_MAX)
     }
 
     /// A pause has gone by on a path of this rate, in which so much else was sent.
@@ -72,14 +80,9 @@ impl Copies {
                 false => self.new.push_back(copy),
             }
         }
-        let oldest = self.count.saturating_sub(NEWER_MAX);
-        for copies in [&mut self.new, &mut self.again] {
-            copies.retain(|copy| {
-                let is_old = copy.number < oldest;
-                self.waiting_bytes -= if is_old { copy.datagram.len() } else { 0 };
-                !is_old
-            });
-        }
+        let oldest = self.oldest();
+        self.new.retain(|copy| copy.number >= oldest);
+        self.again.retain(|copy| copy.number >= oldest);
     }
 
     /// The next copy that may go before the next pause.
@@ -95,7 +98,6 @@ impl Copies {
         self.saved_bytes -= bytes as f64;
         let mut copy = copies.pop_back()?;
         if copy.times <= 1 {
-            self.waiting_bytes -= bytes;
             return Some(copy.datagram);
         }
         let datagram = copy.datagram.clone();
@@ -107,7 +109,8 @@ impl Copies {
 
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting_bytes == 0
+        let waiting = [&self.new, &self.again, &self.next];
+        waiting.iter().all(|copies| copies.is_empty())
     }
 }
 
@@ -166,11 +169,10 @@ mod tests {
         for _ in 0..10_000 {
             copies.push(&[0; 1400], 2);
         }
-        assert!(copies.waiting_bytes <= WAITING_BYTES_MAX);
+        let waiting = |copies: &Copies| copies.new.len() + copies.again.len() + copies.next.len();
+        assert_eq!(waiting(&copies), NEWER_MAX as usize);
         pause(&mut copies, 100_000, 0);
-        let waiting = [&copies.new, &copies.again, &copies.next];
-        let counted = waiting.into_iter().flatten().map(|it| it.datagram.len());
-        assert_eq!(counted.sum::<usize>(), copies.waiting_bytes);
+        assert!(waiting(&copies) <= NEWER_MAX as usize);
         while !copies.is_empty() {
             pause(&mut copies, 100_000_000, 0);
         }
