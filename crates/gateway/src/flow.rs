@@ -93,8 +93,8 @@ pub async fn carry(
                 Failure::Flow(ResetCode::Admin | ResetCode::Protocol | ResetCode::IdleTimeout)
             );
             let end = conclude(failure, facing, flow);
-            if let Some(optimising) = optimising.filter(|_| is_ours) {
-                optimising.take_leave().await;
+            if let Some(optimising) = optimising {
+                optimising.take_leave(&stream, is_ours).await;
             }
             end
         }

@@ -29,6 +29,7 @@ pub mod intercept;
 pub mod keys;
 pub mod known_up;
 mod lately;
+mod leave;
 mod lock;
 pub mod log;
 mod measure;

@@ -27,6 +27,7 @@ use crate::event::{Event, Reason};
 use crate::events::Events;
 use crate::flow::{Facing, Failure, application, fitted, read, write};
 use crate::flow_table::FlowRecord;
+use crate::leave::hear_out;
 use crate::lock::lock;
 use crate::quic::controller::Reach;
 use crate::reduction::{Inbound, Outbound};
@@ -297,14 +298,19 @@ impl<'a> Optimising<'a> {
         read(app, OVERHEARD_BYTES).await.map_err(application)
     }
 
-    /// Behind an end that is ours: the other gateway may hold what others are about to change, who wait for an oplock that
-    /// ends with the server's connection. It is to know first.
-    pub async fn take_leave(&self) {
-        self.flow.reset(ResetCode::Protocol);
-        let must_know = lock(&self.shared).half.must_listen();
-        if must_know {
+    /// Behind a failure, of a server of which an oplock is borrowed. If the end is ours, the other gateway may hold what others
+    /// are about to change, who wait for the oplock that ends with the server's connection: it is to know first.
+    pub async fn take_leave(&self, app: &TcpStream, is_ours: bool) {
+        if is_ours {
+            self.flow.reset(ResetCode::Protocol);
+        }
+        if !lock(&self.shared).half.must_listen() {
+            return;
+        }
+        if is_ours {
             tokio::time::sleep(FAREWELL).await;
         }
+        hear_out(app).await;
     }
 
     async fn intake(&self, mut back: Inbound) -> Result<(), Failure> {
@@ -363,7 +369,7 @@ impl<'a> Optimising<'a> {
         let session = self.flow.session();
         shared
             .half
-            .handle_hearing(session.is_lively(), session.is_sure());
+            .handle_hearing(now_ns, session.is_lively(), session.is_sure());
         operation(&mut shared.half, now_ns);
         self.drain(&mut shared);
         self.record.optimised(shared.half.stats());
@@ -438,9 +444,11 @@ impl<'a> Optimising<'a> {
             return Err(Failure::Flow(ResetCode::Protocol));
         }
         let has_ended = shared.has_peer_ended && shared.peer.is_empty();
-        // Only what was recognised can have something that waits.
-        let is_waiting = self.record.optimiser().protocol.is_some();
-        let idle = match is_waiting && !self.flow.session().is_lively() {
+        // Only what was recognised can have something that waits; and a half that waits for the peer itself may not wait as long
+        // when that is silent.
+        let is_known = self.record.optimiser().protocol.is_some();
+        let is_waiting = shared.half.must_listen() && shared.wake_ns.is_some();
+        let idle = match is_waiting || (is_known && !self.flow.session().is_lively()) {
             true => SILENCE_LOOK,
             false => Duration::from_secs(3600),
         };

@@ -184,9 +184,13 @@ impl Half {
 
     /// Whether the other half could be heard a moment ago. While it cannot, nothing is answered in its place. And whether
     /// all that it has said lately can be taken to have come: not when it was silent for long, and for a while after that.
-    pub fn handle_hearing(&mut self, is_heard: bool, is_sure: bool) {
-        if let State::NearSmb(smb) = &mut self.state {
-            smb.handle_hearing((is_heard, is_sure), &mut self.out, &mut self.stats);
+    pub fn handle_hearing(&mut self, now_ns: u64, is_heard: bool, is_sure: bool) {
+        match &mut self.state {
+            State::NearSmb(smb) => {
+                smb.handle_hearing((is_heard, is_sure), &mut self.out, &mut self.stats);
+            }
+            State::FarSmb(smb) => smb.handle_hearing(!is_heard && !is_sure, now_ns),
+            _ => (),
         }
     }
 

@@ -241,7 +241,9 @@ fn what_was_read_ahead_is_not_given_out_after_a_long_silence() {
     hand.read(first_file(), 131_072, 65_536);
     hand.hearing(false, false);
     hand.other_writes(500_000, vec![2; 100]);
-    hand.pass(25_000 * MS);
+    hand.pass(4_999 * MS);
+    assert_eq!(hand.cut, None, "it may have been heard later than it was");
+    hand.pass(MS);
     assert_eq!(hand.cut, Some(Reason::Halves), "others wait no longer");
     hand.read(first_file(), 196_608, 65_536);
     // The link is back, and what was said before comes before the end of the connection does.
@@ -250,6 +252,22 @@ fn what_was_read_ahead_is_not_given_out_after_a_long_silence() {
     hand.read(first_file(), 262_144, 65_536);
     hand.carry(NEAR);
     assert_eq!(answered(&hand), before);
+}
+
+/// A link that is slow, or back in time, has as long as servers give it.
+#[test]
+fn others_wait_longer_for_who_can_be_heard() {
+    for is_lost in [false, true] {
+        let mut hand = cut_off();
+        hand.hearing(false, !is_lost);
+        hand.other_writes(500_000, vec![2; 100]);
+        hand.pass(4_000 * MS);
+        hand.hearing(true, !is_lost);
+        hand.pass(20_999 * MS);
+        assert_eq!(hand.cut, None);
+        hand.pass(MS);
+        assert_eq!(hand.cut, Some(Reason::Halves));
+    }
 }
 
 /// Nobody wanted the file: the client gets on without what was read ahead, and soon with it again.

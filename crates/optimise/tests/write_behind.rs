@@ -144,6 +144,52 @@ fn what_else_a_server_refuses_is_told_no_later_than_at_close() {
     }
 }
 
+/// What a client asks next of a file, believing its writes done, is not done behind one that failed: an older length is another's only
+/// copy. Alone and in a compound, which closes the file all the same.
+#[test]
+fn what_failed_is_not_built_on() {
+    let bytes = noise(11, 500_000);
+    let kept = noise(12, 450_000);
+    let chains = [None, Some(Command::Flush), Some(Command::QueryInfo)];
+    let cases = chains.map(|behind| (false, behind));
+    for (is_cifs, behind) in cases.into_iter().chain([(true, None)]) {
+        let run = |file_bytes_max| {
+            let mut steps = upload(&bytes, BLOCK, 1, BATCH);
+            steps.pop();
+            steps.push(Step::SetEnd { bytes: 9, behind });
+            if behind.is_none() {
+                let (offset, bytes) = (20, vec![7; 10]);
+                steps.extend([Step::Write { offset, bytes }, Step::Close]);
+            }
+            let mut plan = writing(steps, (OC1, 100 * MS));
+            plan.content = kept.clone();
+            plan.terms.file_bytes_max = file_bytes_max;
+            let plan = if is_cifs { plan.in_cifs() } else { plan };
+            let mut world = plan.world(false);
+            world.run();
+            assert!(writes_answered(&world) > 0);
+            assert_eq!((world.cut, world.server.open_files()), (None, 0));
+            world
+        };
+        let failed = run(450_000);
+        assert_eq!(
+            content(&failed).len(),
+            kept.len(),
+            "cut behind a failed write"
+        );
+        let mut told = vec![(Command::SetInfo, DISK_FULL), (Command::Close, DISK_FULL)];
+        match behind {
+            None => told.insert(1, (Command::Write, DISK_FULL)),
+            Some(Command::Flush) => told.insert(0, (Command::Flush, DISK_FULL)),
+            Some(_) => (),
+        }
+        assert_eq!(failed.client.errors, told);
+        let done = run(usize::MAX);
+        assert_eq!(done.client.errors, []);
+        assert_eq!(content(&done).len(), if behind.is_some() { 9 } else { 30 });
+    }
+}
+
 /// What is printed is no file: it passes as it is.
 #[test]
 fn a_printer_is_written_to_as_it_is() {

@@ -356,8 +356,8 @@ fn what_others_write_while_the_link_is_cut_is_seen() {
     let start = Instant::now();
     site.put("a.bin", &new);
     let waited = start.elapsed();
-    // Samba waits 32 s and more.
-    assert!(waited < Duration::from_secs(31), "{waited:?}");
+    // Samba waits 32 s and more, clients 20 s; the gateway 10 s to know that the other is silent, 5 s for that to know so, too, and 3 s.
+    assert!(waited < Duration::from_secs(25), "{waited:?}");
     let before = site.fetched("a.bin").len();
     site.world.lab.set_link("loss 0%").unwrap();
     reading.wait().unwrap();

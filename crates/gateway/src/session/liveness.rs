@@ -58,8 +58,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 const UNANSWERED_MIN: u64 = 4;
 /// So much is lent at a look: two packets.
 const LENT_BYTES: u64 = 3000;
-/// A gateway next to a server ends a connection when it could not tell the other for 25 s that a file is others' now: after
-/// such a silence that may have happened.
+/// A gateway next to a server ends a connection when it could not tell the other, silent for so long and 5 s more, that a file is
+/// others' now: after such a silence that may have happened.
 pub(super) const SILENCE_LONG: Duration = Duration::from_secs(10);
 /// Until so long behind it: what had been said, and that the connection has ended, has come by then.
 const UNSURE_AFTER: Duration = Duration::from_secs(10);

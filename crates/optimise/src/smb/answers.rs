@@ -8,6 +8,7 @@ use super::far::FarSmb;
 use super::files::{Files, OpenFile, Protection};
 use super::netbios::{PREFIX_BYTES, prefix_of};
 use super::pending::{Lends, Purpose};
+use super::refused::gives_way;
 use super::smb2::breaks::Break;
 use super::smb2::connect::{NegotiateResponse, SessionSetupResponse, TreeConnectResponse};
 use super::smb2::header::{Command, Header, MESSAGE_ID_NONE, messages};
@@ -80,7 +81,7 @@ impl FarSmb {
             Command::Logoff => self.failure_of_all(header.session, None),
             _ => file.and_then(|file| self.writing.failure_of(file, is_close)),
         };
-        answered.fails = failure.filter(|_| header.status == STATUS_OK);
+        answered.fails = failure.filter(|_| gives_way(header.status));
         answered.is_lent =
             matches!(purpose, Purpose::Create(_, Lends::Exclusive)) && header.status == STATUS_OK;
         (
@@ -273,8 +274,8 @@ impl FarSmb {
 
 /// Whether a request ends with the error of a write that its client believes done.
 fn meets_failures(command: Command) -> bool {
-    use Command::{Flush, Lock, Read, SetInfo, Write};
-    matches!(command, Read | Write | Flush | Lock | SetInfo)
+    use Command::{Flush, Ioctl, Lock, Read, SetInfo, Write};
+    matches!(command, Read | Write | Flush | Lock | SetInfo | Ioctl)
 }
 
 /// Makes an answer that lies in a packet an error. The last may be shorter than errors are.

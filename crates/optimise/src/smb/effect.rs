@@ -53,12 +53,13 @@ pub fn effects(packet: &[u8]) -> Vec<Effect> {
             Command::Create => None,
             _ => file.or(last_file),
         };
-        found.extend(effect(header.command, message, last_file));
+        found.extend(changes(header.command, message, last_file));
     }
     found
 }
 
-fn effect(command: Command, message: &[u8], file: Option<FileId>) -> Option<Effect> {
+/// The effect of one message, which is about this file.
+pub fn changes(command: Command, message: &[u8], file: Option<FileId>) -> Option<Effect> {
     match command {
         Command::Write | Command::SetInfo | Command::Lock => Some(Effect::Changes(file)),
         Command::Ioctl => may_change(message).then_some(Effect::Changes(file)),
@@ -105,22 +106,33 @@ pub fn has_locks(packet: &[u8]) -> bool {
     })
 }
 
-/// The file a request is about, where the place it is in is known.
+/// The file a request is about, where it names one.
 pub fn file_of(command: Command, message: &[u8]) -> Option<FileId> {
-    let at = |offset: usize| {
-        let mut reader = Reader::new(message, HEADER_BYTES + offset);
-        let (persistent, volatile) = (reader.u64().ok()?, reader.u64().ok()?);
-        Some(FileId {
-            persistent,
-            volatile,
-        })
-    };
     match command {
         Command::Write => Some(WriteHead::parse(message).ok()?.file),
         Command::Close => Some(CloseRequest::parse(message).ok()?.file),
-        // MS-SMB2 2.2.19, 2.2.39, 2.2.26, 2.2.31, 2.2.17.
-        Command::Read | Command::SetInfo => at(16),
-        Command::Lock | Command::Ioctl | Command::Flush => at(8),
+        command => {
+            let mut reader = Reader::new(message, HEADER_BYTES + file_at(command)?);
+            let (persistent, volatile) = (reader.u64().ok()?, reader.u64().ok()?);
+            Some(FileId {
+                persistent,
+                volatile,
+            })
+        }
+    }
+}
+
+/// Where a request names its file, behind the header (MS-SMB2 2.2.15 to 2.2.39).
+pub fn file_at(command: Command) -> Option<usize> {
+    match command {
+        Command::Read | Command::Write | Command::SetInfo => Some(16),
+        Command::Close
+        | Command::Flush
+        | Command::Lock
+        | Command::Ioctl
+        | Command::QueryDirectory
+        | Command::ChangeNotify => Some(8),
+        Command::QueryInfo => Some(24),
         _ => None,
     }
 }

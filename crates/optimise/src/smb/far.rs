@@ -24,6 +24,7 @@ use super::noted::relate;
 use super::opening::Opening;
 use super::pending::{Lends, Pending, Purpose, Request};
 use super::reading::Reading;
+use super::refused::Compound;
 use super::smb2::header::{
     Command, Header, MARK_COMPRESSED, MARK_ENCRYPTED, messages, set_credits, set_message_id,
 };
@@ -409,6 +410,7 @@ impl FarSmb {
         let places = places.map_err(|_| Reason::SmbMalformed)?;
         let mut edited = BytesMut::from(&*packet);
         let (mut result, mut file) = (Ok(()), None);
+        let mut compound = Compound::default();
         for (nth, (start, end)) in places.iter().enumerate() {
             let message = packet.slice(PREFIX_BYTES + start..PREFIX_BYTES + end);
             let header = Header::parse(&message).map_err(|_| Reason::SmbMalformed)?;
@@ -433,6 +435,7 @@ impl FarSmb {
                     .filter(|file| *file != FileId::RELATED)
                     .or(file),
             };
+            self.refuse(&mut compound, (&header, &message), file, &mut edited, at);
             let mut purpose = self.purpose(&header, &message, out);
             let behind = places.get(nth + 1..).unwrap_or_default();
             relate(&mut purpose, file, &packet, behind);

@@ -24,8 +24,11 @@ use crate::stats::Stats;
 /// Loans of a connection.
 const LOANS_MAX: usize = 4096;
 /// A near half that has not answered in this time is not there; a server waits 35 s (MS-SMB2 3.3.2.1), Samba 32 s. One
-/// that hears nothing trusts nothing long before.
+/// that hears nothing trusts nothing long before,
 const FENCE_NS: u64 = 25_000_000_000;
+/// so of one that has not been heard for so long that it does so, too, no more is waited for than what it may have heard
+/// later than us: clients give up an open after 20 s.
+const SILENT_FENCE_NS: u64 = 5_000_000_000;
 
 /// One oplock.
 #[derive(Debug)]
@@ -54,6 +57,8 @@ pub struct Lent {
     loans: BTreeMap<FileId, Loan>,
     fences: VecDeque<Fence>,
     next_fence: u32,
+    /// When no answer is waited for any more, for the near half cannot be heard.
+    silent_due_ns: Option<u64>,
     /// To be given back as soon as there is a credit.
     owed: VecDeque<FileId>,
 }
@@ -106,7 +111,15 @@ impl Lent {
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
         let mut recalled = self.fences.iter().filter(|fence| fence.is_recalled);
-        recalled.next().map(|fence| fence.due_ns)
+        let due_ns = recalled.next()?.due_ns;
+        Some(due_ns.min(self.silent_due_ns.unwrap_or(u64::MAX)))
+    }
+
+    /// Whether the near half has been silent for so long that it trusts nothing it was told before.
+    pub fn handle_hearing(&mut self, is_lost: bool, now_ns: u64) {
+        let silent_due_ns = self.silent_due_ns;
+        let due_ns = || silent_due_ns.unwrap_or_else(|| now_ns.saturating_add(SILENT_FENCE_NS));
+        self.silent_due_ns = is_lost.then(due_ns);
     }
 
     /// Whether there may be more of them.

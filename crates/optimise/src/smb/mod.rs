@@ -14,6 +14,7 @@
 //! | `far`, `noted`, `own`, `answers`, `pending`, `connection`, `files` | that of SMB2 and SMB3: passes messages on, translated where need be, and follows what is open |
 //! | `behind` | answers writes before the server has |
 //! | `writing` | which, and what is done with them next to the server |
+//! | `refused` | lets the server refuse what must not be done behind one that failed |
 //! | `reading`, `ahead` | decides what to read ahead next to the server |
 //! | `folder`, `opening`, `shutting` | opens the next files of a folder ahead of the client that copies it |
 //! | `lent` | the oplocks that protect what is read ahead for clients that ask for none |
@@ -45,6 +46,7 @@ mod opening;
 mod own;
 mod pending;
 mod reading;
+mod refused;
 mod session;
 mod shutting;
 pub mod smb1;

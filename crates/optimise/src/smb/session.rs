@@ -66,6 +66,15 @@ impl Far {
         }
     }
 
+    /// Whether the near half has been silent for so long that it trusts nothing it was told before.
+    pub(crate) fn handle_hearing(&mut self, is_lost: bool, now_ns: u64) {
+        let lent = match &mut self.session {
+            Session::Modern(far) => &mut far.lent,
+            Session::Cifs(far) => &mut far.lent,
+        };
+        lent.handle_hearing(is_lost, now_ns);
+    }
+
     /// Whether oplocks are held in the client's place.
     pub(crate) fn has_loans(&self) -> bool {
         match &self.session {

@@ -5,7 +5,7 @@
 //! is asked in any order, and the client believes its writes done: so whatever the client asks next waits until they
 //! are, but for other writes to other places; and so does the client's end, for a server may drop what it has begun. A
 //! write that failed after it was answered makes every later request fail that moves the file's bytes, and its FLUSH and
-//! CLOSE.
+//! CLOSE; what would change the file is not done (`refused`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,6 +102,12 @@ impl Writing {
             true => self.failed.remove(&file),
             false => self.failed.get(&file).copied(),
         }
+    }
+
+    /// Whether one of its writes has failed that the client believes done.
+    #[must_use]
+    pub fn has_failed(&self, file: FileId) -> bool {
+        self.failed.contains_key(&file)
     }
 
     /// The error that what is about several of them must end with.

@@ -1,6 +1,7 @@
 //! A client that does one step after the other and holds every byte against what a server could have said.
 
 mod asking;
+mod change;
 mod cifs;
 mod folder;
 mod hearing;

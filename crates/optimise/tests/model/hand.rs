@@ -194,10 +194,12 @@ impl Hand {
         self.end(NEAR);
     }
 
-    /// What the near half is told of the link.
+    /// What both halves are told of the link.
     pub fn hearing(&mut self, is_heard: bool, is_sure: bool) {
-        self.halves[NEAR].handle_hearing(is_heard, is_sure);
-        self.drain(NEAR);
+        for half in [NEAR, FAR] {
+            self.halves[half].handle_hearing(self.now_ns, is_heard, is_sure);
+            self.drain(half);
+        }
     }
 
     fn ask(&mut self, command: Command, body: impl FnOnce(&mut Vec<u8>)) {

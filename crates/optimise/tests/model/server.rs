@@ -1,5 +1,6 @@
 //! A file server that speaks SMB2, or SMB1, and is strict: who uses a message id it has not granted ends the test.
 
+mod change;
 mod cifs;
 mod credits;
 pub mod folder;
@@ -27,6 +28,7 @@ use farhaul_optimise::smb::smb2::transfer::{
     STATUS_PENDING, WriteRequest, WriteResponse, emit_empty,
 };
 
+use self::change::STATUS_FILE_CLOSED;
 use self::credits::LateRead;
 
 /// Somebody else's lock is in the way.
@@ -158,6 +160,8 @@ pub struct Server {
     pub creates: u64,
     pub infos: u64,
     opens: BTreeMap<u64, Open>,
+    /// The file that the last message of a packet was about.
+    chain: Option<u64>,
     next_open: u64,
     packets: Packets,
     granted: u64,
@@ -187,6 +191,7 @@ impl Server {
             creates: 0,
             infos: 0,
             opens: BTreeMap::new(),
+            chain: None,
             next_open: 1,
             packets: Packets::default(),
             granted: 1,
@@ -281,6 +286,7 @@ impl Server {
             }
             self.take_ids(&header);
             let credits = self.grant_at_once(&header);
+            self.chain = self.chain.filter(|_| header.is_related());
             self.answer(&header, message, credits);
         }
     }
@@ -319,7 +325,7 @@ impl Server {
                 let place = (write.file.volatile, write.offset as usize);
                 let nth = self.own_versions.len();
                 self.own_versions.push(None);
-                if self.terms.write_ns_max > 0 {
+                if self.terms.write_ns_max > 0 && self.opens.contains_key(&place.0) {
                     return self.take_slow(Asked::Modern(*header, credits), nth, place, write.data);
                 }
                 status = self.write_own(nth, place, write.data, &mut body);
@@ -338,17 +344,25 @@ impl Server {
                 self.close_all();
                 emit_empty(&mut body);
             }
-            Command::Echo | Command::Flush => emit_empty(&mut body),
+            Command::Flush => {
+                self.flush(message);
+                emit_empty(&mut body);
+            }
+            Command::SetInfo => {
+                status = self.set_info(message);
+                match status {
+                    STATUS_OK => body.extend([2, 0]),
+                    _ => ErrorResponse::default().emit(&mut body),
+                }
+            }
+            Command::Echo => emit_empty(&mut body),
             other => panic!("{other:?} is not modelled"),
         }
         self.finish(header, status, credits, flags, body);
     }
 
     fn close(&mut self, file: FileId) {
-        let id = match file {
-            FileId::RELATED => self.next_open - 1,
-            file => file.volatile,
-        };
+        let id = self.related(file);
         let mut slow = self.slow.iter();
         assert!(
             slow.all(|slow| slow.open != id),
@@ -491,7 +505,7 @@ impl Server {
         self.reads += 1;
         let Some(open) = self.opens.get(&read.file.volatile) else {
             ErrorResponse::default().emit(body);
-            return 0xc000_0128; // STATUS_FILE_CLOSED
+            return STATUS_FILE_CLOSED;
         };
         let content = self.files[&open.name].last().unwrap();
         let from = (read.offset as usize).min(content.len());
@@ -513,10 +527,6 @@ impl Server {
     }
 
     fn take_slow(&mut self, asked: Asked, nth: usize, (open, offset): (u64, usize), data: &[u8]) {
-        assert!(
-            self.opens.contains_key(&open),
-            "closed before it was written"
-        );
         self.noise = self
             .noise
             .wrapping_mul(0x5851_f42d_4c95_7f2d)
@@ -539,7 +549,11 @@ impl Server {
         data: &[u8],
         body: &mut Vec<u8>,
     ) -> u32 {
-        let name = self.opens[&id].name.clone();
+        let Some(open) = self.opens.get(&id) else {
+            ErrorResponse::default().emit(body);
+            return STATUS_FILE_CLOSED;
+        };
+        let name = open.name.clone();
         if offset + data.len() > self.terms.file_bytes_max {
             ErrorResponse::default().emit(body);
             self.own_versions[nth] = Some(self.version(&name));

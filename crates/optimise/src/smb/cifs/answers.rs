@@ -27,6 +27,8 @@ use crate::stats::Stats;
 const SERVICE_DISK: &[u8] = b"A:";
 /// FID of FLUSH for all files.
 const FILES_ALL: u16 = 0xffff;
+/// What a server says of a request that it was meant to refuse (`refused`).
+const STATUS_INVALID_HANDLE: u32 = 0xc000_0008;
 /// ResourceType of a file on a disk.
 const RESOURCE_DISK: u16 = 0;
 
@@ -83,7 +85,8 @@ impl FarCifs {
         let failure = self.failure_of(&request, header);
         self.conclude(&request, header, &message, out, stats);
         // Of one that passes in pieces more follows.
-        let fails = header.status == STATUS_OK && !self.has_server_rest();
+        let gives_way = [STATUS_OK, STATUS_INVALID_HANDLE].contains(&header.status);
+        let fails = gives_way && !self.has_server_rest();
         match failure.filter(|_| fails) {
             Some(status) => out.peer(netbios::packet(&error(header, status))),
             None if is_lent(&request) && header.status == STATUS_OK => {

@@ -38,6 +38,9 @@ const SET_FILE_INFORMATION: u16 = 0x08;
 /// NT_TRANSACT_NOTIFY_CHANGE, NT_TRANSACT_QUERY_SECURITY_DESC, NT_TRANSACT_GET_USER_QUOTA (MS-CIFS 2.2.7).
 const NT_TRANSACTIONS_THAT_ONLY_ASK: [u16; 3] = [4, 6, 7];
 
+/// Where commands that chain name their file, in their words.
+const FILE_AT_CHAINED: usize = 4;
+
 /// The effects of a message's commands, in their order. What cannot be read has every effect.
 #[must_use]
 pub fn effects(message: &[u8]) -> Vec<Effect> {
@@ -58,6 +61,33 @@ pub fn has_locks(message: &[u8]) -> bool {
         (block.command == LOCKING_ANDX && has_ranges)
             || [0x0c, 0x0d, 0x13, 0x14].contains(&block.command)
     })
+}
+
+/// Where a message names open files that it changes, and which: all of it can be refused without a file being left open.
+#[must_use]
+pub fn changed_files(message: &[u8]) -> Vec<(usize, FileId)> {
+    let blocks = blocks(message).unwrap_or_default();
+    let places = blocks.iter().filter_map(changed_at);
+    let file = |at: usize| Some((at, file_id(Reader::new(message, at).u16().ok()?)));
+    places.filter_map(file).collect()
+}
+
+fn changed_at(block: &Block<'_>) -> Option<usize> {
+    match block.command {
+        WRITE_ANDX => Some(block.words_at + FILE_AT_CHAINED),
+        LOCKING_ANDX => {
+            let locking = LockingRequest::parse(block).ok()?;
+            locking
+                .has_ranges()
+                .then_some(block.words_at + FILE_AT_CHAINED)
+        }
+        TRANSACTION2 => {
+            let function = Reader::new(block.words, 28).u16().ok()?;
+            let is_it = function == SET_FILE_INFORMATION;
+            is_it.then(|| parameters_at(block)).flatten()
+        }
+        command => OF_FILES.contains(&command).then_some(block.words_at),
+    }
 }
 
 fn effect(message: &[u8], block: &Block<'_>) -> Vec<Effect> {
@@ -118,9 +148,13 @@ fn transaction2(message: &[u8], block: &Block<'_>) -> Vec<Effect> {
 
 /// The first of a transaction's parameters.
 fn parameter_file(message: &[u8], block: &Block<'_>) -> Option<FileId> {
-    let at = Reader::new(block.words, 20).u16().ok()?;
-    let file = Reader::new(message, at.into()).u16().ok()?;
+    let file = Reader::new(message, parameters_at(block)?).u16().ok()?;
     Some(file_id(file))
+}
+
+fn parameters_at(block: &Block<'_>) -> Option<usize> {
+    let at = Reader::new(block.words, 20).u16().ok()?;
+    Some(at.into())
 }
 
 fn first_word(block: &Block<'_>) -> Option<u16> {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::super::asked::AskedRead;
 use super::super::effect::Effect;
@@ -20,9 +20,7 @@ use super::super::smb1::header::{
     CLOSE, FLUSH, Header, LOCKING_ANDX, NT_CANCEL, NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX,
     TREE_CONNECT_ANDX, TREE_DISCONNECT, blocks, first_block, lone_block,
 };
-use super::super::smb1::open::{
-    CloseRequest, FlushRequest, LockingRequest, NtCreateRequest, set_create_flags,
-};
+use super::super::smb1::open::{CloseRequest, FlushRequest, LockingRequest, NtCreateRequest};
 use super::super::smb1::transfer::ReadRequest;
 use super::super::smb2::open::{FileId, SHARE_WRITE};
 use super::super::writing::{Writing, may_be_late};
@@ -348,13 +346,8 @@ impl FarCifs {
         let lends = self.lends(&header, &message);
         self.follow(&header, &message, lends.is_some());
         out.local(match lends {
-            Some(flags) => {
-                self.has_begun = true;
-                let mut edited = BytesMut::from(&*packet);
-                set_create_flags(&mut edited, PREFIX_BYTES, flags);
-                edited.freeze()
-            }
-            None => packet,
+            Some(flags) => self.lend(&packet, flags),
+            None => self.refuse(packet),
         });
         if let Some(read) = read {
             self.consider(&read.part, out, stats);

@@ -1,11 +1,13 @@
 //! Oplocks of SMB1 that the far half holds for clients that ask for none. The other part of `far`; why, and how one is
 //! given back, is in `lent`.
 
+use bytes::{Bytes, BytesMut};
+
 use super::super::lent::{is_of_stream, is_wanted};
-use super::super::netbios::packet;
+use super::super::netbios::{PREFIX_BYTES, packet};
 use super::super::smb1::header::{Header, LOCKING_ANDX, NT_CREATE_ANDX, lone_block};
 use super::super::smb1::open::{
-    ASKS_BATCH, ASKS_OPLOCK, LEFT_NONE, LockingRequest, NtCreateRequest,
+    ASKS_BATCH, ASKS_OPLOCK, LEFT_NONE, LockingRequest, NtCreateRequest, set_create_flags,
 };
 use super::super::smb2::open::FileId;
 use super::far::FarCifs;
@@ -33,6 +35,14 @@ impl FarCifs {
             && self.reading.window.is_quick()
             && !self.reading.is_quiet;
         (is_wanted && may).then_some(create.flags | ASKS_OPLOCK)
+    }
+
+    /// An open with these flags in place of the client's.
+    pub(super) fn lend(&mut self, packet: &[u8], flags: u32) -> Bytes {
+        self.has_begun = true;
+        let mut edited = BytesMut::from(packet);
+        set_create_flags(&mut edited, PREFIX_BYTES, flags);
+        edited.freeze()
     }
 
     /// The server wants one back. Somebody waits for it to be given.

@@ -14,6 +14,7 @@
 //! | `asked` | reads and writes that a half may answer |
 //! | `lending` | oplocks that it holds for clients that ask for none |
 //! | `behind` | what becomes of writes that were answered |
+//! | `refused` | lets the server refuse what must not be done behind one that failed |
 //! | `effect` | what a client's message means for what was read ahead |
 
 pub mod agreed;
@@ -25,6 +26,7 @@ mod far;
 mod lending;
 mod multiplex;
 mod own;
+mod refused;
 
 pub use far::FarCifs;
 

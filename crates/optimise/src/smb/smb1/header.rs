@@ -216,6 +216,8 @@ pub fn is_raw(message: &[u8]) -> bool {
 pub struct Block<'a> {
     /// What it is.
     pub command: u8,
+    /// Where its words begin in the message.
+    pub words_at: usize,
     /// SMB_Parameters.
     pub words: &'a [u8],
     /// SMB_Data, as far as it is there.
@@ -232,6 +234,7 @@ impl<'a> Block<'a> {
         let bytes = behind.get(..length).unwrap_or(behind);
         Ok(Self {
             command,
+            words_at: at + 1,
             words,
             bytes,
         })

@@ -26,7 +26,10 @@ pub const FLAG_SIGNED: u32 = 8;
 /// Where the status lies.
 pub(super) const STATUS_AT: usize = 8;
 const CREDITS_AT: usize = 14;
+const FLAGS_AT: usize = 16;
 const MESSAGE_ID_AT: usize = 24;
+/// Tree and session lie behind each other.
+const TREE_AT: usize = 36;
 
 /// What a message asks or answers (MS-SMB2 2.2.1.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -297,6 +300,17 @@ pub fn set_message_id(packet: &mut [u8], start: usize, message_id: u64) {
 /// Writes other credits into the message that begins at `start`.
 pub fn set_credits(packet: &mut [u8], start: usize, credits: u16) {
     write(packet, start + CREDITS_AT, &credits.to_le_bytes());
+}
+
+/// Writes other flags into the message that begins at `start`.
+pub fn set_flags(packet: &mut [u8], start: usize, flags: u32) {
+    write(packet, start + FLAGS_AT, &flags.to_le_bytes());
+}
+
+/// Writes session and tree into the message that begins at `start`.
+pub fn set_scope(packet: &mut [u8], start: usize, session: u64, tree: u32) {
+    write(packet, start + TREE_AT, &tree.to_le_bytes());
+    write(packet, start + TREE_AT + 4, &session.to_le_bytes());
 }
 
 /// Writes fields anew.

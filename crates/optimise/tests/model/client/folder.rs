@@ -1,7 +1,6 @@
 //! Folders, and what is asked of open files.
 
-use farhaul_optimise::smb::netbios::{PREFIX_BYTES, packet};
-use farhaul_optimise::smb::smb2::header::{Command, FLAG_RELATED};
+use farhaul_optimise::smb::smb2::header::Command;
 use farhaul_optimise::smb::smb2::open::{
     CloseRequest, CreateRequest, DISPOSITION_OPEN, FileId, OPLOCK_NONE,
 };
@@ -45,27 +44,14 @@ impl Client {
             flags: 0,
             file: FileId::RELATED,
         };
-        let before = std::mem::take(&mut self.output);
-        self.send(Command::Create, None, |message| create.emit(0, message));
-        let mut first = std::mem::take(&mut self.output).split_off(PREFIX_BYTES);
-        self.send(Command::Close, None, |message| close.emit(message));
-        let mut second = std::mem::replace(&mut self.output, before).split_off(PREFIX_BYTES);
-        first.resize(first.len().next_multiple_of(8), 0);
-        let next = (first.len() as u32).to_le_bytes();
-        first[20..24].copy_from_slice(&next);
-        second[16] |= FLAG_RELATED as u8;
-        self.output
-            .extend_from_slice(&packet(&[first, second].concat()));
+        self.compound(|client| {
+            client.send(Command::Create, None, |message| create.emit(0, message));
+            client.send(Command::Close, None, |message| close.emit(message));
+        });
     }
 
     pub(super) fn ask(&mut self, server: &Server) {
-        let asked = QueryInfoRequest {
-            kind: INFO_FILE,
-            class: CLASS_ALL,
-            output_bytes_max: 65_535,
-            input_bytes: 0,
-            file: self.file.unwrap(),
-        };
+        let asked = ask_all(self.file.unwrap());
         let floor = self.floor(server);
         let id = self.next_id;
         self.send(Command::QueryInfo, None, |message| asked.emit(message));
@@ -79,5 +65,15 @@ impl Client {
         let is_true = versions.any(|version| server.info(&self.name, version) == told.data);
         assert!(is_true, "{:?}", String::from_utf8_lossy(told.data));
         self.infos += 1;
+    }
+}
+
+pub(super) fn ask_all(file: FileId) -> QueryInfoRequest {
+    QueryInfoRequest {
+        kind: INFO_FILE,
+        class: CLASS_ALL,
+        output_bytes_max: 65_535,
+        input_bytes: 0,
+        file,
     }
 }

@@ -24,6 +24,7 @@ impl Client {
                 let cut = [&MARK[..], &[WRITE_ANDX, 0, 0, 0]].concat();
                 self.output.extend_from_slice(&packet(&cut));
             }
+            Step::SetEnd { bytes, behind } => self.set_end(bytes, behind),
             Step::Leave => self.leave(),
             Step::LogOff => self.log_off(),
             other => panic!("{other:?}"),

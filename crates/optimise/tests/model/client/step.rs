@@ -1,5 +1,7 @@
 //! What a client does, and how it behaves.
 
+use farhaul_optimise::smb::smb2::header::Command;
+
 use super::cifs;
 
 /// What it does next, when everything before is done.
@@ -30,6 +32,11 @@ pub enum Step {
         bytes: Vec<u8>,
         block: u32,
         outstanding: usize,
+    },
+    /// Gives the file another length; in one packet `behind` a FLUSH or QUERY_INFO of it, related to that, and closes it there.
+    SetEnd {
+        bytes: u64,
+        behind: Option<Command>,
     },
     /// Opens a file or a folder and closes it in the same packet.
     Glance {

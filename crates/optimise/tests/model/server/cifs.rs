@@ -7,8 +7,8 @@ use farhaul_optimise::smb::smb1::connect::{
 };
 use farhaul_optimise::smb::smb1::header::{
     CLOSE, FLAG2_NT_STATUS, FLUSH, Header, LOCKING_ANDX, LOGOFF_ANDX, MULTIPLEX_NONE, NEGOTIATE,
-    NT_CANCEL, NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, TREE_DISCONNECT,
-    WRITE_ANDX, chain_end, emit_block, lone_block,
+    NT_CANCEL, NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX, TRANSACTION2, TREE_CONNECT_ANDX,
+    TREE_DISCONNECT, WRITE_ANDX, chain_end, emit_block, lone_block,
 };
 use farhaul_optimise::smb::smb1::open as levels;
 use farhaul_optimise::smb::smb1::open::{
@@ -35,7 +35,7 @@ pub const CAPABILITIES: u32 = CAPABILITY_LARGE_FILES
 const USER: u16 = 100;
 const TREE: u16 = 7;
 /// STATUS_INVALID_HANDLE.
-const INVALID_HANDLE: u32 = 0xc000_0008;
+pub(super) const INVALID_HANDLE: u32 = 0xc000_0008;
 
 impl Server {
     pub(super) fn cifs_request(&mut self, message: &[u8]) {
@@ -87,6 +87,7 @@ impl Server {
                 self.cifs_close(CloseRequest::parse(&block).unwrap().file);
                 self.cifs_say(&header, |message| emit_block(&[], &[], message));
             }
+            TRANSACTION2 => self.cifs_set_info(&header, message, &block),
             FLUSH => self.cifs_say(&header, |message| emit_block(&[], &[], message)),
             LOCKING_ANDX => match LockingRequest::parse(&block).unwrap() {
                 told if told.has_ranges() => {
@@ -206,6 +207,9 @@ impl Server {
         let place = (u64::from(write.file), write.offset as usize);
         let nth = self.own_versions.len();
         self.own_versions.push(None);
+        if !self.opens.contains_key(&place.0) {
+            return self.cifs_fail(header, INVALID_HANDLE);
+        }
         if self.terms.write_ns_max > 0 {
             return self.take_slow(Asked::Cifs(*header), nth, place, data);
         }
@@ -242,14 +246,14 @@ impl Server {
         self.acknowledged(&Break::Oplock(OplockBreak { oplock, file }));
     }
 
-    fn cifs_say(&mut self, asked: &Header, body: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn cifs_say(&mut self, asked: &Header, body: impl FnOnce(&mut Vec<u8>)) {
         let mut message = Vec::new();
         asked.response(STATUS_OK).emit(&mut message);
         body(&mut message);
         self.output.extend_from_slice(&packet(&message));
     }
 
-    fn cifs_fail(&mut self, asked: &Header, status: u32) {
+    pub(super) fn cifs_fail(&mut self, asked: &Header, status: u32) {
         let answer = error(&asked.response(status), status);
         self.output.extend_from_slice(&packet(&answer));
     }

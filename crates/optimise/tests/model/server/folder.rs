@@ -81,7 +81,8 @@ impl Server {
     /// Tells which version of which file it is.
     pub(super) fn tell_info(&mut self, asked: &QueryInfoRequest, body: &mut Vec<u8>) -> u32 {
         self.infos += 1;
-        let name = &self.opens[&asked.file.volatile].name;
+        let open = self.related(asked.file);
+        let name = &self.opens[&open].name;
         let data = &self.info(name, self.version(name));
         QueryResponse { data }.emit(body);
         STATUS_OK
