@@ -12,7 +12,7 @@ use crate::flow::read;
 const HEARD_OUT: Duration = Duration::from_secs(10);
 const HEARD_BYTES: usize = 64 << 10;
 
-/// Ends our direction, and hears the server out. Samba 4.17 does not look for a reset while more than 512 of its answers wait to be
+/// Ends our direction, and hears the server out. Samba 4.17 does not notice a reset while thousands of its answers wait to be
 /// sent: it would keep its oplocks until somebody waits for one of them, and that for 32 s.
 pub async fn hear_out(app: &TcpStream) {
     // Whoever is gone already needs no telling.

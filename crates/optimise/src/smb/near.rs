@@ -222,7 +222,8 @@ impl NearSmb {
         Ok(())
     }
 
-    /// The server may have given the files to others, and the far half could not say so: it waits 25 s at most, and 5 s behind a silence as this one.
+    /// The server may have given the files to others, and the far half could not say so: it waits 25 s at most, and 5 s behind
+    /// a silence as this one.
     fn distrust(&mut self, out: &mut Outbox) {
         for run in std::mem::take(&mut self.runs).into_keys() {
             out.message(Message::Refused { run }.encode());

@@ -6,9 +6,8 @@
 
 use super::effect::{Effect, changes, file_at};
 use super::far::FarSmb;
-use super::netbios::PREFIX_BYTES;
 use super::smb2::header::{Command, FLAG_RELATED, HEADER_BYTES, Header, set_flags, set_scope};
-use super::smb2::open::FileId;
+use super::smb2::open::{FileId, set_file};
 use super::smb2::transfer::STATUS_OK;
 
 /// No server gives this number; all ones would be the file of the message before.
@@ -69,12 +68,4 @@ impl FarSmb {
 /// Whether an answer is to be the error of a write: the server has done what was asked, or has refused it as it was meant to.
 pub(super) fn gives_way(status: u32) -> bool {
     [STATUS_OK, STATUS_FILE_CLOSED].contains(&status)
-}
-
-fn set_file(packet: &mut [u8], at: usize, file: FileId) {
-    debug_assert!(at >= PREFIX_BYTES + HEADER_BYTES);
-    let fields = [file.persistent.to_le_bytes(), file.volatile.to_le_bytes()].concat();
-    if let Some(place) = packet.get_mut(at..at + fields.len()) {
-        place.copy_from_slice(&fields);
-    }
 }

@@ -4,6 +4,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::super::netbios::PREFIX_BYTES;
+use super::super::smb1::header::set_word;
 use super::effect::changed_files;
 use super::far::FarCifs;
 use super::file_id;
@@ -24,10 +25,7 @@ impl FarCifs {
         let nobodys = (0..=FID_MAX).rev().find(is_free).unwrap_or(FID_MAX);
         let mut edited = BytesMut::from(&*packet);
         for (at, _) in changed {
-            let at = PREFIX_BYTES + at;
-            if let Some(place) = edited.get_mut(at..at + 2) {
-                place.copy_from_slice(&nobodys.to_le_bytes());
-            }
+            set_word(&mut edited, PREFIX_BYTES + at, nobodys);
         }
         edited.freeze()
     }

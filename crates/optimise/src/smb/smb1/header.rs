@@ -326,8 +326,12 @@ pub fn chain_end() -> Vec<u8> {
 
 /// Writes another multiplex id into the message that begins at `start`.
 pub fn set_multiplex(packet: &mut [u8], start: usize, multiplex: u16) {
-    let at = start + MULTIPLEX_AT;
+    set_word(packet, start + MULTIPLEX_AT, multiplex);
+}
+
+/// Writes another word: an id, or the FID of a file. Nothing where the packet is shorter.
+pub fn set_word(packet: &mut [u8], at: usize, word: u16) {
     if let Some(place) = packet.get_mut(at..at + 2) {
-        place.copy_from_slice(&multiplex.to_le_bytes());
+        place.copy_from_slice(&word.to_le_bytes());
     }
 }

@@ -234,6 +234,12 @@ pub fn set_oplock_granted(packet: &mut [u8], start: usize, oplock: u8) {
     write(packet, start + HEADER_BYTES + 2, &[oplock]);
 }
 
+/// Writes another file's id where one is. Nothing where the packet is shorter.
+pub fn set_file(packet: &mut [u8], at: usize, file: FileId) {
+    write(packet, at, &file.persistent.to_le_bytes());
+    write(packet, at + 8, &file.volatile.to_le_bytes());
+}
+
 /// Times and sizes of a file, as the server tells them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileFacts {
