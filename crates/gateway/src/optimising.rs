@@ -498,7 +498,9 @@ fn link(session: &Session, reach: Reach) -> Settings {
     // One at least.
     let rate_bytes_s = (rate_bytes_s as f64 / session.sharers()) as u64;
     let rtt_ns = u64::try_from(session.rtt().as_nanos()).unwrap_or(u64::MAX);
-    let settings = Settings::of_link(rate_bytes_s, rtt_ns).with_loss(reach.loss);
+    // One that is missing holds up all that is behind it, and the first one is missing before it is known that packets are lost.
+    let loss = reach.loss.max(session.loss_unseen());
+    let settings = Settings::of_link(rate_bytes_s, rtt_ns).with_loss(loss);
     match session.path().is_some_and(|path| path.is_new()) {
         true => settings.while_new(),
         false => settings,

@@ -29,6 +29,8 @@ const BLOCK_BYTES: u64 = 64 << 10;
 const QUICK_BYTES_MIN: u128 = 24_000;
 /// Nothing is done ahead of others beyond what the link carries in this time: somebody may wait for the file to be let go.
 const QUEUE_S_MAX: u128 = 3;
+/// The tunnel looks for a new link's rate by trains, and the second one may be of so much.
+const TRAIN_BYTES: u64 = 512 << 10;
 /// But a block of a client's at least is answered early.
 const BEHIND_BYTES_MIN: u128 = 64 << 10;
 
@@ -118,7 +120,10 @@ impl Settings {
     /// The same link while its rate, or what it loses, is being found: that needs more to send than the rate that is known.
     #[must_use]
     pub fn while_new(mut self) -> Self {
-        self.start_bytes = self.start_bytes.saturating_add(self.bdp_bytes);
+        let most_bytes = self.queue_bytes_max.min(TRAIN_BYTES);
+        let more_bytes = self.bdp_bytes.max(most_bytes);
+        self.start_bytes = self.start_bytes.saturating_add(more_bytes);
+        self.full_bytes = self.full_bytes.max(self.start_bytes);
         self
     }
 

@@ -17,12 +17,15 @@ const SPAN_PART: u64 = 4;
 /// Whoever sends nothing for this part of a round trip has paused.
 const PAUSE_PART: u64 = 2;
 
+/// Less than so much in all are messages: the first round trip begins with what comes behind them.
+const MESSAGES_BYTES_MAX: u64 = 32 << 10;
+
 /// What came, and in which time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pace {
     pub(crate) bytes: u64,
     pub(crate) elapsed_ns: u64,
-    /// Within a round trip of the flow's first data: all of it was sent on the initial credit, and
+    /// Within a round trip of the flow's first data, but for some messages: all of it was sent on the initial credit, and
     /// whoever sent it waits for more.
     pub(crate) is_first_round: bool,
 }
@@ -31,6 +34,7 @@ pub(crate) struct Pace {
 struct Seen {
     first_ns: u64,
     last_ns: u64,
+    last_bytes: u64,
     /// When the span that is measured began, and how much had come by then.
     mark_ns: u64,
     mark_bytes: u64,
@@ -48,9 +52,13 @@ impl Arrivals {
         let seen = self.seen.get_or_insert(Seen {
             first_ns: now_ns,
             last_ns: now_ns,
+            last_bytes: 0,
             mark_ns: now_ns,
             mark_bytes: 0,
         });
+        if std::mem::replace(&mut seen.last_bytes, arrived_bytes) <= MESSAGES_BYTES_MAX {
+            seen.first_ns = now_ns;
+        }
         let since_first_ns = now_ns.saturating_sub(seen.first_ns);
         let has_paused = now_ns.saturating_sub(seen.last_ns) > rtt_ns / PAUSE_PART;
         seen.last_ns = now_ns;
@@ -111,16 +119,30 @@ mod tests {
     fn a_pause_is_no_slow_pace() {
         let mut arrivals = Arrivals::default();
         let mut arrived_bytes = 0;
-        let first = bring(&mut arrivals, 0, 2, 1000, &mut arrived_bytes);
+        let first = bring(&mut arrivals, 0, 2, 40_000, &mut arrived_bytes);
         assert!(first.iter().all(|pace| pace.is_first_round));
         // The next comes when the credit has been announced and used: a round trip later.
-        let next = bring(&mut arrivals, RTT_NS, 8, 1000, &mut arrived_bytes);
+        let next = bring(&mut arrivals, RTT_NS, 8, 40_000, &mut arrived_bytes);
         assert!(next.iter().all(|pace| !pace.is_first_round));
-        let expected = 1000.0 * 16.0 / (RTT_NS as f64 / 1e9);
+        let expected = 40_000.0 * 16.0 / (RTT_NS as f64 / 1e9);
         assert!(!next.is_empty());
         for pace in &next {
             assert!((bytes_s(pace) / expected - 1.0).abs() < 0.01, "{pace:?}");
         }
+    }
+
+    /// A file server's client has said and heard some kilobytes before it opens its first file.
+    #[test]
+    fn the_first_round_trip_is_that_of_what_is_much() {
+        let mut arrivals = Arrivals::default();
+        for message in 1..6 {
+            arrivals.pace(message * RTT_NS, message * 1000, RTT_NS);
+        }
+        let mut arrived_bytes = 5000;
+        let first = bring(&mut arrivals, 6 * RTT_NS, 8, 40_000, &mut arrived_bytes);
+        assert!(first.len() > 6 && first.iter().all(|pace| pace.is_first_round));
+        let next = bring(&mut arrivals, 7 * RTT_NS, 8, 40_000, &mut arrived_bytes);
+        assert!(next.iter().all(|pace| !pace.is_first_round));
     }
 
     #[test]

@@ -35,6 +35,10 @@ const GROW_ROUND_TRIPS: u64 = 12;
 /// A window grows by at most this factor at once: at first only a burst was read.
 const GROW_FACTOR_MAX: u64 = 8;
 
+/// In a flow's first round trip the pace is that of a tunnel that looks for its link's rate: it may be this many times as fast in
+/// the next.
+const FIRST_ROUND_FACTOR: u64 = 4;
+
 /// A flow that has brought less than this part of its base needs no larger window.
 const GROW_PART_MIN: u64 = 8;
 
@@ -236,7 +240,12 @@ impl Grant {
     /// pool.
     fn grow(&mut self, pace: &Pace, rtt_ns: u64, taken_bytes_max: u64, pool: &mut Pool) {
         let most_bytes = self.window_bytes().saturating_mul(GROW_FACTOR_MAX);
-        let aim_bytes = aim_bytes(pace, rtt_ns).min(most_bytes).min(self.max_bytes);
+        let least_bytes = match pace.is_first_round {
+            true => self.base_bytes.saturating_mul(FIRST_ROUND_FACTOR),
+            false => 0,
+        };
+        let aim_bytes = aim_bytes(pace, rtt_ns).max(least_bytes);
+        let aim_bytes = aim_bytes.min(most_bytes).min(self.max_bytes);
         let wanted_bytes = aim_bytes.saturating_sub(self.window_bytes());
         self.taken_bytes += pool.take(wanted_bytes.min(taken_bytes_max));
         self.taken_bytes_max = u64::MAX;

@@ -328,3 +328,30 @@ fn a_file_that_is_read_from_far_away_does_not_flood_a_link_that_loses_packets() 
         }
     }
 }
+
+/// The last of them were taken for the first packets of a train, which then was none: the next one went half a second later.
+#[test]
+fn a_file_behind_messages_is_not_looked_for_a_round_trip_later() {
+    let link = link("rate 51.84mbit delay 250ms queue 100ms");
+    let limit = limit(&link);
+    let got_s = |messages_ns, seed| {
+        let mut world = World::new(&link, seed);
+        let flow = path::read_behind_messages(&mut world, 6 * S, messages_ns);
+        world.run_until(6 * S);
+        let before = world.received_bytes(flow);
+        world.run_until(10 * S);
+        (world.received_bytes(flow) - before) as f64 / limit
+    };
+    for seed in 1..=3 {
+        let without = got_s(0, seed);
+        // 2.75, where one message was before.
+        assert!(without > 2.9, "{without:.2} s of 4");
+        for messages_ms in (20..=200).step_by(3) {
+            let with = got_s(messages_ms * 1_000_000, seed);
+            assert!(
+                with > without - 0.1,
+                "{messages_ms} ms, {seed}: {with:.2} s of 4, {without:.2} s without"
+            );
+        }
+    }
+}

@@ -9,6 +9,10 @@ use crate::lock::lock;
 use crate::quic::controller::Reach;
 use crate::quic::flight::Flight;
 
+/// What is lost without having been seen counts in between.
+const UNSEEN_MIN: f64 = 1e-4;
+const UNSEEN_MAX: f64 = 0.01;
+
 impl Session {
     /// Smoothed round trip.
     pub fn rtt(&self) -> Duration {
@@ -31,6 +35,13 @@ impl Session {
             rate_bytes_s: self.rate_bytes_s(),
             loss: self.path().and_then(|path| path.loss_seen).unwrap_or(0.0),
         }
+    }
+
+    /// The share of packets that may be lost although none was seen to be: of n that were sent, as good as never more than 3 in n.
+    /// Nothing where that is little, and no more than many links lose.
+    pub fn loss_unseen(&self) -> f64 {
+        let path = self.connection.path_stats(noq::PathId::ZERO);
+        unseen(path.map_or(0, |path| path.sent_packets))
     }
 
     /// Waits until that is more than this, by enough to matter.
@@ -62,5 +73,24 @@ impl Session {
     /// What the congestion controller has found out about the path.
     pub fn path(&self) -> Option<PathView> {
         lock(&self.path).as_ref()?.view()
+    }
+}
+
+/// What may be lost where none of so many packets was seen to be.
+fn unseen(sent: u64) -> f64 {
+    match 3.0 / sent.max(1) as f64 {
+        most if most < UNSEEN_MIN => 0.0,
+        most => most.min(UNSEEN_MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_has_come_the_less_may_be_lost_unseen() {
+        let found = [0, 100, 1000, 10_000, 100_000].map(unseen);
+        assert_eq!(found, [0.01, 0.01, 0.003, 0.0003, 0.0]);
     }
 }

@@ -206,15 +206,27 @@ mod tests {
     /// A tunnel finds a higher rate only where there is more to send than the rate it knows.
     #[test]
     fn who_reads_from_the_beginning_gets_more_while_the_rate_is_being_found() {
-        let link = Settings::of_link(500_000, 500_000_000);
+        let link = Settings::of_link(2_000_000, 500_000_000);
         let mut window = Window::new(&link.while_new());
         let twice = 2 * link.bdp_bytes + 65_536;
         assert_eq!(window.bytes(65_536, true), twice);
         assert!(window.bytes(65_536, false) < twice);
-        window.handle_link(&Settings::of_link(1_000_000, 500_000_000).while_new());
+        window.handle_link(&Settings::of_link(4_000_000, 500_000_000).while_new());
         assert_eq!(window.bytes(65_536, true), 2 * twice - 65_536);
         window.handle_link(&link);
         assert!(window.bytes(65_536, true) < 2 * twice - 65_536);
+    }
+
+    /// The second of its trains, where the first few packets are all that is known; but not more than a slow link carries soon.
+    #[test]
+    fn a_train_is_there_when_it_can_go() {
+        let bytes = |rate| {
+            let link = Settings::of_link(rate, 500_000_000);
+            Window::new(&link.while_new()).bytes(61_440, true)
+        };
+        assert!(bytes(100_000) >= 300_000);
+        assert!(bytes(300_000) >= 600_000, "{}", bytes(300_000));
+        assert!(bytes(20_000) <= 60_000);
     }
 
     /// All of them together, with large blocks, too: whoever wants a file waits until the word of that has come through.

@@ -22,6 +22,9 @@ const LEAP_RTT_MIN: f64 = 0.15;
 /// a queue of a tenth of a second.
 const LEAP_GAIN: f64 = 6.0;
 const LEAP_SPAN: f64 = 0.02;
+/// What was sent at less than this part of its pace is no train but somebody's messages, however many of them: so often in a row.
+const TRICKLE: f64 = 0.5;
+const TRICKLES_MAX: u32 = 4;
 /// A train of fewer packets measures nothing.
 const LEAP_PACKETS_MIN: u64 = 10;
 /// Nor does the first one say that it has met the link: while jitter is not known one of fewer packets may have been held up.
@@ -84,6 +87,8 @@ pub(super) struct Climb {
     leap_end_pn: u64,
     /// What became of it.
     leap: Leap,
+    /// Trains in a row that were none.
+    trickles: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +107,7 @@ impl Climb {
             stride: Stride::Steady,
             leap_end_pn: 0,
             leap: Leap::Whole,
+            trickles: 0,
             remembered,
             gain: GAIN,
             best: 0.0,
@@ -169,9 +175,7 @@ impl Climb {
         let first = FIRST_PACKETS * mtu_bytes / rtt;
         let known = rate.unwrap_or(0.0);
         match self.stride {
-            Stride::Leap => {
-                return (LEAP_GAIN * known).max(FIRST_PACKETS * mtu_bytes / LEAP_FIRST_RTT);
-            }
+            Stride::Leap => return leap_pace(known, mtu_bytes),
             Stride::Rest(_) => return first.max(REST_GAIN * known),
             Stride::Steady if self.leaps(delay) => return first.max(known),
             Stride::Steady => {}
@@ -201,6 +205,11 @@ impl Climb {
         }
         self.is_full = false;
     }
+}
+
+/// Of a train, where so much is known to arrive.
+fn leap_pace(known: f64, mtu_bytes: f64) -> f64 {
+    (LEAP_GAIN * known).max(FIRST_PACKETS * mtu_bytes / LEAP_FIRST_RTT)
 }
 
 /// Whether a train's round trips have grown as they do where it arrives slower than it was sent because of a link, not of a machine
@@ -239,6 +248,7 @@ impl Controller {
         };
         if pause > PAUSE && self.is_limited && climb.leaps(&self.delay) {
             climb.stride = Stride::Leap;
+            climb.trickles = 0;
             self.cut();
         }
     }
@@ -248,6 +258,9 @@ impl Controller {
         let is_long = |span: f64, least| span_ns as f64 >= span * 1e9 && packets >= least;
         let known = self.rates.get().unwrap_or(0.0);
         let train = (LEAP_GAIN * known * LEAP_SPAN / self.mtu_bytes).max(LEAP_FIRST_PACKETS) as u64;
+        let is_train = is_long(LEAP_SPAN, LEAP_PACKETS_MIN) || packets >= train;
+        let least_bytes = TRICKLE * leap_pace(known, self.mtu_bytes) * span_ns as f64 / 1e9;
+        let is_trickle = (packets as f64 * self.mtu_bytes) < least_bytes;
         let Phase::Climb(climb) = &mut self.phase else {
             return;
         };
@@ -262,7 +275,12 @@ impl Controller {
                     return;
                 }
             }
-            Stride::Leap if is_long(LEAP_SPAN, LEAP_PACKETS_MIN) || packets >= train => {
+            // The train begins with what comes behind them.
+            Stride::Leap if is_train && is_trickle && climb.trickles < TRICKLES_MAX => {
+                climb.trickles += 1;
+            }
+            Stride::Leap if is_train => {
+                climb.trickles = 0;
                 climb.leap_end_pn = self.next_pn;
                 climb.leap = Leap::Sent;
                 climb.stride = Stride::Rest(now_ns + (REST_SPAN * 1e9) as u64);

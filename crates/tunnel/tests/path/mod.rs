@@ -97,8 +97,17 @@ pub fn read_ahead(world: &mut World, busy_ms: f64, from_ns: u64) -> usize {
     sender.reading = Some(Reading {
         from_ns,
         products: 3.0,
+        messages_ns: 0,
     });
     world.add(sender, 0, u64::MAX, 0)
+}
+
+/// The same behind so much talk, on machines that have nothing else to do.
+pub fn read_behind_messages(world: &mut World, from_ns: u64, messages_ns: u64) -> usize {
+    let flow = read_ahead(world, 0.0, from_ns);
+    let reading = world.flows[flow].sender.reading.as_mut();
+    reading.unwrap().messages_ns = messages_ns;
+    flow
 }
 
 /// Machines at either end, for [`World::keep_busy`].

@@ -25,7 +25,12 @@ pub enum Poll {
 pub struct Reading {
     pub from_ns: u64,
     pub products: f64,
+    /// So long before there are messages, one every few milliseconds; before that one in a round trip.
+    pub messages_ns: u64,
 }
+
+/// From one to the next.
+const MESSAGES_APART_NS: u64 = 8_000_000;
 
 pub enum Control {
     Farhaul(Box<Controller>),
@@ -195,7 +200,9 @@ impl Sender {
             return true;
         };
         if now_ns < reading.from_ns {
-            return self.in_flight == 0;
+            let last_ns = self.sent.back().map_or(0, |(sent_ns, _)| *sent_ns);
+            let is_talking = now_ns + reading.messages_ns >= reading.from_ns;
+            return self.in_flight == 0 || (is_talking && now_ns >= last_ns + MESSAGES_APART_NS);
         }
         let product = controller.rate() * controller.view().base_rtt_ns as f64 / 1e9;
         let most = reading.products * product + 131_072.0;
