@@ -39,11 +39,15 @@ const RATE_BYTES_S_ASSUMED: u64 = 1_250_000;
 const LOCAL_BYTES_MAX: usize = 256 << 10;
 /// Nor while the half holds so many back until the application has answered.
 const HELD_BYTES_MAX: usize = 8 << 20;
-/// A server is not left unread for longer while an oplock is borrowed of it,
-const UNREAD_MAX: Duration = Duration::from_secs(1);
-/// what it says is kept up to here, so much read at a time,
-const UNSENT_BYTES_MAX: usize = 32 << 20;
+/// A server that may want an oplock back is not left unread for longer: Samba 4.15 and later give the file to others, and end the
+/// connection, where the word of that was not taken within six retransmission times, 1.2 s here.
+const UNREAD_MAX: Duration = Duration::from_millis(200);
+/// So much is read at a time,
 const OVERHEARD_BYTES: usize = 64 << 10;
+/// the client's requests wait while so much of what it says is unsent,
+const ASKED_BYTES_MAX: usize = 32 << 20;
+/// what they had asked for before that is kept up to here,
+const UNSENT_BYTES_MAX: usize = 64 << 20;
 /// and with more the connection ends in time for whoever wants the oplock: a server waits 35 s, Samba 32 s.
 const DEAF_MAX: Duration = Duration::from_secs(25);
 /// How long such a connection's server is kept after the end, so that the other gateway knows before others get the file.
@@ -92,9 +96,10 @@ struct Shared {
 }
 
 impl Shared {
-    /// Whether more of the peer's bytes would only lie here.
+    /// Whether more of the peer's bytes would only lie here, or ask for more than can be kept.
     fn is_full(&self) -> bool {
-        self.local_bytes > LOCAL_BYTES_MAX || self.half.held_bytes() > HELD_BYTES_MAX
+        let asks = self.half.must_listen() && self.peer_bytes > ASKED_BYTES_MAX;
+        asks || self.local_bytes > LOCAL_BYTES_MAX || self.half.held_bytes() > HELD_BYTES_MAX
     }
 
     fn tell_link(&mut self, session: &Session) {
@@ -239,6 +244,9 @@ impl<'a> Optimising<'a> {
             return Ok(());
         };
         *is_open = !bytes.is_empty();
+        if bytes.is_empty() && lock(&self.shared).half.must_break() {
+            return Err(Failure::Application(ResetCode::Application));
+        }
         self.record.sent(bytes.len());
         self.handle(|half, now_ns| match bytes.is_empty() {
             true => half.handle_local_end(),
@@ -464,6 +472,7 @@ impl<'a> Optimising<'a> {
     fn take_for_peer(&self, bytes_max: usize) -> Option<Bytes> {
         let mut shared = lock(&self.shared);
         let first = shared.peer.pop_front()?;
+        self.has_room.notify_one();
         shared.peer_bytes -= first.len();
         let fits = |bytes: usize, next: Option<&Bytes>| {
             next.is_some_and(|next| bytes.saturating_add(next.len()) <= bytes_max)

@@ -194,14 +194,21 @@ impl Half {
         }
     }
 
-    /// Whether the server may say something that must not wait, however much waits for the flow: somebody wants an oplock
-    /// that was borrowed.
+    /// Whether the server may say something that must not wait, however much waits for the flow: somebody wants a file of which
+    /// the near half may hold something.
     #[must_use]
     pub fn must_listen(&self) -> bool {
         match &self.state {
-            State::FarSmb(smb) => smb.has_loans(),
+            State::FarSmb(smb) => smb.may_be_recalled(),
             _ => false,
         }
+    }
+
+    /// Whether the server's end is to overtake what the server said before, for a client that has not ended: what the near half
+    /// holds of files is no longer protected from others.
+    #[must_use]
+    pub fn must_break(&self) -> bool {
+        self.must_listen() && !self.has_peer_ended
     }
 
     /// Whether the client may have been told of writes that are not at the server yet: when the client is gone, they are to get there

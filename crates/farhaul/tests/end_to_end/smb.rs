@@ -104,6 +104,20 @@ impl Site {
         self.fetched(name)
     }
 
+    /// The server's processes that have a client.
+    fn serving(&self) -> Vec<Pid> {
+        let mut command = self.world.lab.server().unwrap().command("ss");
+        command.args(["-Htnp", "state", "established", "sport", "=", ":445"]);
+        let told = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let numbers = told.split("pid=").skip(1).map(|rest| {
+            let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+            Pid::from_raw(digits.parse().unwrap()).unwrap()
+        });
+        let found: Vec<_> = numbers.collect();
+        assert!(!found.is_empty(), "{told}");
+        found
+    }
+
     /// A client at the server's site writes.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         self.put_from("server", name, bytes);
@@ -344,6 +358,13 @@ fn what_others_write_is_seen() {
     overtake(&site, &old, &new);
 }
 
+/// Behind what had been read `before` the file was others'.
+fn assert_no_old_bytes(read: &[u8], before: usize, old: &[u8], new: &[u8]) {
+    assert!(read.get(..before) == old.get(..before), "wrong bytes");
+    let (behind, is) = (read.get(before..), new.get(before..read.len()));
+    assert!(behind == is, "{} old bytes", read.len() - before);
+}
+
 /// The link is cut while a file is read under an oplock that was borrowed, with more on its way than the tunnel takes. Others
 /// get the file before the server takes it from us, and nothing is read behind that which was there before it.
 #[test]
@@ -361,11 +382,29 @@ fn what_others_write_while_the_link_is_cut_is_seen() {
     let before = site.fetched("a.bin").len();
     site.world.lab.set_link("loss 0%").unwrap();
     reading.wait().unwrap();
-    let read = site.fetched("a.bin");
-    assert!(read.get(..before) == old.get(..before), "wrong bytes");
-    let (behind, is) = (read.get(before..), new.get(before..read.len()));
-    assert!(behind == is, "{} old bytes", read.len() - before);
+    assert_no_old_bytes(&site.fetched("a.bin"), before, &old, &new);
     assert!(site.get("a.bin") == new, "not the new file");
+}
+
+/// The server's end of the reader's connection is gone, and its oplock with it, while bytes that were read ahead wait for a
+/// link that is cut.
+#[test]
+fn what_others_write_after_the_server_has_ended_is_seen() {
+    let mut site = Site::up(LONG, "smbended", "");
+    let (old, new) = (content(38, 40_000_000), content(39, 40_000_000));
+    site.offer("a.bin", &old);
+    let mut reading = site.half_read("a.bin", 200 * BLOCK_BYTES);
+    site.world.lab.set_link("loss 100%").unwrap();
+    for process in site.serving() {
+        kill_process(process, Signal::TERM).unwrap();
+    }
+    // What was on its way before that arrives.
+    sleep(Duration::from_secs(1));
+    site.put("a.bin", &new);
+    let before = site.fetched("a.bin").len();
+    site.world.lab.set_link("loss 0%").unwrap();
+    reading.wait().unwrap();
+    assert_no_old_bytes(&site.fetched("a.bin"), before, &old, &new);
 }
 
 /// The gateway next to the server is killed in the middle of a file's being read.

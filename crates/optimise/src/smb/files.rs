@@ -78,6 +78,12 @@ impl Protection {
         self.are_writers_denied || has_oplock || has_lease
     }
 
+    /// Whether the server can end that.
+    fn may_be_recalled(&self) -> bool {
+        let has_lease = self.lease.is_some_and(|(_, state)| state != 0);
+        has_lease || [OPLOCK_II, OPLOCK_EXCLUSIVE, OPLOCK_BATCH].contains(&self.oplock)
+    }
+
     /// Whether the same client could not change it through another open file either, without a break before.
     /// A lease belongs to all opens of its key, and a level II oplock is broken after the fact.
     #[must_use]
@@ -212,6 +218,13 @@ impl Files {
     pub fn is_firm(&self, id: FileId) -> bool {
         let file = self.files.get(&id);
         file.is_some_and(|file| file.protection.is_firm())
+    }
+
+    /// Whether the near half may hold something of a file that the server can take back.
+    #[must_use]
+    pub fn may_be_recalled(&self) -> bool {
+        let mut files = self.files.values();
+        files.any(|file| file.was_told && file.protection.may_be_recalled())
     }
 
     /// The file of a run.

@@ -75,12 +75,14 @@ impl Far {
         lent.handle_hearing(is_lost, now_ns);
     }
 
-    /// Whether oplocks are held in the client's place.
-    pub(crate) fn has_loans(&self) -> bool {
-        match &self.session {
-            Session::Modern(far) => !far.lent.is_empty(),
-            Session::Cifs(far) => !far.lent.is_empty(),
-        }
+    /// Whether the server may want back an oplock or a lease that is held in the client's place, or under which the near half may
+    /// hold something.
+    pub(crate) fn may_be_recalled(&self) -> bool {
+        let (lent, files) = match &self.session {
+            Session::Modern(far) => (&far.lent, &far.reading.files),
+            Session::Cifs(far) => (&far.lent, &far.reading.files),
+        };
+        !lent.is_empty() || files.may_be_recalled()
     }
 
     /// What the client asked and waits for the server.

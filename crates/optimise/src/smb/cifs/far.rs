@@ -46,7 +46,7 @@ pub struct FarCifs {
     has_client_ended: bool,
     pub(super) agreed: Agreed,
     pub(super) multiplex: Multiplex,
-    pub(super) reading: Reading,
+    pub(in crate::smb) reading: Reading,
     pub(super) writing: Writing,
     /// Writes of the client's; the near half counts them, too.
     writes: u64,
