@@ -16,6 +16,8 @@ use crate::netns::{Namespace, run};
 use crate::sandbox::Sandbox;
 use crate::topology::{self, LabOptions, Side, wan_interface};
 
+/// What the emulator is in its sandbox.
+pub(crate) const LINK: &str = "link";
 /// How long the emulator may take to start.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a wait looks again.
@@ -140,12 +142,12 @@ impl Lab {
         let mut command = vec![program.as_str(), "link", "run", &a, &b];
         command.extend(words.split_whitespace());
         command.extend(["--socket", &socket, "--seed", &seed]);
-        self.sandbox.start("link", &wan, &command)?;
+        self.sandbox.start(LINK, &wan, &command)?;
         let is_ready = |lab: &Self| {
-            let log = std::fs::read_to_string(lab.sandbox.log_path("link")).unwrap_or_default();
+            let log = std::fs::read_to_string(lab.sandbox.log_path(LINK)).unwrap_or_default();
             log.lines().any(|line| line.starts_with("ready"))
         };
-        self.wait_ready("link", "the link emulator", LINK_PATIENCE, is_ready)
+        self.wait_ready(LINK, "the link emulator", LINK_PATIENCE, is_ready)
     }
 
     /// Waits until `is_ready`; an early end of the role's process or running

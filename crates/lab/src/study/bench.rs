@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::StudyOptions;
 use super::copy::{Copying, Files};
 use super::judge::{Ended, Run, judge};
+use super::processors::{Processors, apart};
 use super::rows::Sample;
 use super::said;
 use super::sockets::Sockets;
@@ -42,6 +43,7 @@ pub(super) struct LabBench<'a> {
     name: String,
     /// Of all lanes.
     copies: &'a AtomicUsize,
+    processors: Option<Processors>,
     up: Option<(Lab, Folders)>,
 }
 
@@ -57,6 +59,7 @@ impl<'a> LabBench<'a> {
             study,
             name,
             copies,
+            processors: Processors::of_thread(),
             up: None,
         }
     }
@@ -70,9 +73,12 @@ impl Bench for LabBench<'_> {
         options
             .congestion_control
             .clone_from(&self.plan.congestion_control);
-        let mut lab = Lab::up(&options)?;
-        lab.interrupt_by(Arc::clone(&self.study.stop));
-        let folders = start_files(&mut lab, SHARE)?;
+        let (lab, folders) = apart(self.processors.as_ref(), || {
+            let mut lab = Lab::up(&options)?;
+            lab.interrupt_by(Arc::clone(&self.study.stop));
+            let folders = start_files(&mut lab, SHARE)?;
+            Ok::<_, LabError>((lab, folders))
+        })?;
         let buffers = match cell.receive_buffer_bytes {
             Some(bytes) => format!("4096 {bytes} {bytes}"),
             None => GROWING_BUFFERS.to_owned(),
@@ -87,11 +93,18 @@ impl Bench for LabBench<'_> {
             what: "a copy".to_owned(),
             why: "there is no lab for it".to_owned(),
         })?;
-        gateways(lab, cell.config)?;
+        let processors = self.processors.as_ref();
         let copy = self.copies.fetch_add(1, Ordering::Relaxed) + 1;
-        let files = Files::make(cell, folders, copy)?;
+        let (files, captures) = apart(processors, || {
+            gateways(lab, cell.config)?;
+            if let Some(processors) = processors {
+                processors.share_out(lab);
+            }
+            let files = Files::make(cell, folders, copy)?;
+            Ok::<_, LabError>((files, Captures::start(lab)?))
+        })?;
+        // What captures and their files take of the machine is none of the copy.
         link_stats(lab, true)?;
-        let captures = Captures::start(lab)?;
         let copy = Copying {
             lab,
             folders,
@@ -101,12 +114,14 @@ impl Bench for LabBench<'_> {
             stop: &self.study.stop,
         };
         let (ended, sockets) = copy.run(progress)?;
-        let captured = captures.finish(lab)?;
         let stats = link_stats(lab, false)?;
-        let run = seen(&files, ended, &captured, &stats)?;
-        let sample = sampled(lab, self.plan, cell, run, sockets, &files);
-        files.remove(folders);
-        Ok(sample)
+        apart(processors, || {
+            let captured = captures.finish(lab)?;
+            let run = seen(&files, ended, &captured, &stats)?;
+            let sample = sampled(lab, self.plan, cell, run, sockets, &files);
+            files.remove(folders);
+            Ok(sample)
+        })
     }
 
     fn down(&mut self) -> Result<(), LabError> {

@@ -1,16 +1,16 @@
 //! Which scenario of a study is run next where several are at a time.
 //!
-//! On a slow link a copy needs time and little else, and takes nothing from another one beside it. Two on fast links would take
-//! processor time from each other, so there is only one of those at a time.
+//! A slow copy needs time and little else, and takes nothing from another one beside it: on a slow link, or where a client waits for
+//! every block of a long one. Two fast ones would take processor time from each other, so there is only one of those at a time.
 
 use std::collections::VecDeque;
 
 use crate::plan::Cell;
 
-/// With less a link is slow, in bits per second: programs and captures of a copy take less than a tenth of a processor.
-const SLOW_BIT_PER_S_MAX: u64 = 10_000_000;
+/// With less a copy is slow, in bits per second: its programs and captures take less than a tenth of a processor.
+const SLOW_BIT_PER_S_MAX: f64 = 10e6;
 
-/// Cells that share a link and a client.
+/// Cells that share a link and a client, and are all slow or all fast.
 pub(super) type Scenario<'a> = &'a [&'a Cell];
 
 /// What is not begun yet.
@@ -22,13 +22,11 @@ pub(super) struct Lanes<'a> {
 impl<'a> Lanes<'a> {
     /// For so many lanes. One alone takes everything in its order.
     pub(super) fn new(open: &'a [&'a Cell], lanes: usize) -> Self {
-        let is_slow = |scenario: &Scenario<'a>| {
-            let mut circuits = scenario.iter().map(|cell| &cell.circuit);
-            lanes > 1 && circuits.all(|circuit| circuit.rate_bit_per_s <= SLOW_BIT_PER_S_MAX)
-        };
         let (slow, fast) = open
-            .chunk_by(|one, other| one.scenario() == other.scenario())
-            .partition(is_slow);
+            .chunk_by(|one, other| {
+                one.scenario() == other.scenario() && is_slow(one) == is_slow(other)
+            })
+            .partition(|scenario| lanes > 1 && scenario.iter().all(|cell| is_slow(cell)));
         Self { fast, slow }
     }
 
@@ -40,6 +38,12 @@ impl<'a> Lanes<'a> {
         };
         fast.or_else(|| self.slow.pop_front())
     }
+}
+
+/// Whether its link or its client's waiting makes it slow. Packets that are lost make no copy faster.
+fn is_slow(cell: &Cell) -> bool {
+    let bit_per_s = cell.moved_bytes() as f64 * 8.0 / cell.expected_s();
+    bit_per_s.min(cell.circuit.rate_bit_per_s as f64) <= SLOW_BIT_PER_S_MAX
 }
 
 #[cfg(test)]
@@ -85,5 +89,31 @@ mod tests {
         assert_eq!(taken(2, &[1, 0, 1, 1, 0]), names);
         let names = ["51.84M/0ms", "100M/0ms", "1.544M/0ms", "10M/0ms"];
         assert_eq!(taken(2, &[0, 0, 0, 0, 0]), names);
+    }
+
+    #[test]
+    fn who_waits_for_every_block_of_a_long_link_is_slow_and_who_is_accelerated_is_not() {
+        let text = r#"
+            name = "x"
+            about = "y"
+            [[cells]]
+            rate = ["51.84mbit"]
+            delay = ["0ms", "30ms"]
+            client = ["lockstep-smb1", "smbclient"]
+            config = ["B", "T", "A"]
+            size = "100 MiB"
+        "#;
+        let plan = Plan::parse("x.toml", text).unwrap();
+        let slow = plan.cells.iter().filter(|cell| is_slow(cell));
+        let names: Vec<_> = slow.map(Cell::name).collect();
+        let expected = ["B", "T"].map(|config| format!("51.84M/30ms lockstep-smb1 read {config}"));
+        assert_eq!(names, expected);
+        let open: Vec<&Cell> = plan.cells.iter().collect();
+        let mut queue = Lanes::new(&open, 2);
+        let beside = queue.next(1).unwrap();
+        assert_eq!(beside.len(), 2);
+        assert!(queue.next(1).is_none());
+        let alone: usize = std::iter::from_fn(|| queue.next(0)).map(<[_]>::len).sum();
+        assert_eq!(alone, plan.cells.len() - 2);
     }
 }

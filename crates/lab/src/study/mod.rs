@@ -9,6 +9,7 @@ mod copy;
 mod flat;
 mod judge;
 mod lanes;
+mod processors;
 mod rows;
 mod said;
 mod sockets;
