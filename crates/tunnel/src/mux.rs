@@ -14,7 +14,7 @@ use crate::flow::{
     Class, Correction, Flow, FlowId, FlowStats, OpenRequest, Read, ReceiveHalf, Refusal, ResetCode,
     SendHalf, Side, Stage,
 };
-use crate::frame::{DATA_HEADER_BYTES_MAX, request_problem, site_for_wire};
+use crate::frame::{DATA_HEADER_BYTES_MAX, FRAME_BYTES_HARD_MAX, request_problem, site_for_wire};
 use crate::hello::{Hello, Negotiated};
 use crate::limits::{Limits, RECEIVE_FLOOR_BYTES, SEND_FLOOR_BYTES};
 use crate::schedule::{Control, FrameSizes, Habits, Rank, Schedule, Turn};
@@ -138,6 +138,8 @@ pub struct Mux {
     events: VecDeque<Event>,
     /// The peer is to be told that we shut down.
     drain_due: bool,
+    /// Of a frame that says nothing; none where it is 0.
+    filler_bytes: usize,
     is_peer_draining: bool,
     /// A PING to be sent; an unsent one says nothing that a newer one does not.
     ping_due: Option<u64>,
@@ -181,6 +183,7 @@ impl Mux {
             sizes: FrameSizes::new(limits.frame_bytes_max),
             events: VecDeque::new(),
             drain_due: false,
+            filler_bytes: 0,
             is_peer_draining: false,
             ping_due: None,
             pings: VecDeque::new(),
@@ -340,6 +343,12 @@ impl Mux {
         self.drain_due = true;
     }
 
+    /// Sends a frame of so many bytes, 256 KiB at most, that says nothing, as soon as there is nothing else to send: a controller
+    /// learns the path's rate from it.
+    pub fn fill(&mut self, bytes: usize) {
+        self.filler_bytes = bytes.min(FRAME_BYTES_HARD_MAX);
+    }
+
     /// Changes the largest size at which frames are cut from now on, bytes; brought into 1 KiB to
     /// 256 KiB.
     pub fn set_frame_bytes_max(&mut self, frame_bytes: usize) {
@@ -370,8 +379,8 @@ impl Mux {
     #[must_use]
     pub fn has_transmit(&self) -> bool {
         let queued = self.schedule.control_frames() + self.schedule.ready_flows();
-        self.hello_due
-            || (self.may_send() && (queued > 0 || self.ping_due.is_some() || self.drain_due))
+        let is_due = self.ping_due.is_some() || self.drain_due || self.filler_bytes > 0;
+        self.hello_due || (self.may_send() && (queued > 0 || is_due))
     }
 
     /// Whether no flow lives and nothing waits to be sent or reported.

@@ -355,3 +355,25 @@ fn a_file_behind_messages_is_not_looked_for_a_round_trip_later() {
         }
     }
 }
+
+/// What a tunnel sends by itself when it has come up: 26 packets, and 14 behind them that make their receiver acknowledge them at once.
+#[test]
+fn a_link_that_has_carried_a_train_is_found_a_round_trip_sooner() {
+    let link = link("rate 51.84mbit delay 250ms queue 100ms");
+    let limit = limit(&link);
+    let got_s = |packets, seed| {
+        let mut world = World::new(&link, seed);
+        let flow = path::read_behind_train(&mut world, 6 * S, packets);
+        world.run_until(6 * S);
+        let before = world.received_bytes(flow);
+        world.run_until(10 * S);
+        (world.received_bytes(flow) - before) as f64 / limit
+    };
+    for seed in 1..=3 {
+        let (without, with) = (got_s(0, seed), got_s(40, seed));
+        assert!(
+            with > without + 0.4,
+            "{with:.2} s of 4, {without:.2} without"
+        );
+    }
+}

@@ -91,6 +91,28 @@ fn a_newer_peer_may_say_more_in_its_hello_and_send_frames_we_do_not_know() {
 }
 
 #[test]
+fn a_frame_of_nothing_goes_behind_all_others_and_is_skipped() {
+    let mut a = mux(Side::Dialer, 1, (1, 1));
+    let mut b = mux(Side::Acceptor, 2, (1, 1));
+    assert_eq!(meet(&mut a, &mut b), Ok(()));
+    b.fill(50_000);
+    b.ping();
+    assert!(b.has_transmit());
+    assert!(b.poll_urgent(1).is_some(), "the PING");
+    assert!(b.poll_urgent(1).is_none(), "it does not stand in the way");
+    let transmit = b.poll_transmit(1).unwrap();
+    let frame = transmit.chunks.concat();
+    assert_eq!((frame.len(), frame.first()), (50_000, Some(&0x81)));
+    assert!(!transmit.is_protected && b.poll_transmit(1).is_none() && !b.has_transmit());
+    assert_eq!(a.handle_frame(1, frame.into()), Ok(()));
+    assert_eq!(a.stats().frames_skipped, 1);
+    b.fill(usize::MAX);
+    let most = b.poll_transmit(1).unwrap().chunks.concat();
+    assert_eq!(most.len(), FRAME_BYTES_HARD_MAX);
+    assert_eq!(a.handle_frame(1, most.into()), Ok(()));
+}
+
+#[test]
 fn a_draining_side_says_so_once_and_flows_still_open() {
     let mut a = mux(Side::Dialer, 1, (1, 1));
     let mut b = mux(Side::Acceptor, 2, (1, 1));

@@ -96,3 +96,27 @@ fn invariant_2_what_a_bad_link_does_to_packets_it_does_not_do_to_bytes() {
     // (docs/design/full-window.md): it may be down for a moment, and the flow goes on.
     suffer(&mut world, 3, "mtu 1280");
 }
+
+/// Before anybody needs to know, and once: 40 packets of either side.
+#[test]
+fn a_tunnel_that_has_come_up_shows_what_a_long_link_carries() {
+    let sent = |world: &World| {
+        Side::BOTH.map(|side| {
+            let status = world.status_now(side);
+            status["peers"][0]["wire_sent_bytes"].as_u64().unwrap()
+        })
+    };
+    let world = World::over(Some("rate 50mbit delay 150ms queue 100ms"), "seek", "", "");
+    until("a train", || {
+        sent(&world).iter().all(|bytes| *bytes > 50_000)
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(
+        sent(&world).iter().all(|bytes| *bytes < 100_000),
+        "one is enough"
+    );
+    // Over a short one there is nothing to gain.
+    let near = World::over(Some("rate 50mbit delay 20ms queue 100ms"), "noseek", "", "");
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(sent(&near).iter().all(|bytes| *bytes < 30_000));
+}

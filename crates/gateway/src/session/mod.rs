@@ -18,6 +18,7 @@ mod liveness;
 mod proof;
 mod pump;
 mod repeat;
+mod seek;
 mod sharing;
 mod shelter;
 mod unblock;
@@ -181,6 +182,7 @@ impl Session {
         tokio::spawn(pump::run(session.clone()));
         tokio::spawn(intake::run(session.clone()));
         tokio::spawn(liveness::run(session.clone()));
+        tokio::spawn(seek::run(session.clone()));
         (session, receiver)
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
 
 use super::StudyOptions;
 use super::copy::{Copying, Files};
@@ -22,6 +24,9 @@ use crate::topology::{CLIENT, LabOptions, SERVER, Side};
 
 /// What the share says besides: everybody may write, as the folder's owner, and the old dialect is spoken.
 const SHARE: &str = "read only = no\nforce user = root\n[global]\nserver min protocol = NT1\n";
+/// A tunnel that has come up sends a first train of nothing within so many round trips. It is no part of a copy, and what crosses
+/// before one is held against the gateways.
+const SOUGHT_TRIPS: f64 = 4.0;
 /// The kernel's own receive buffers.
 const GROWING_BUFFERS: &str = "4096 131072 6291456";
 
@@ -99,6 +104,9 @@ impl Bench for LabBench<'_> {
             gateways(lab, cell.config)?;
             if let Some(processors) = processors {
                 processors.share_out(lab);
+            }
+            if cell.config.has_gateways() {
+                sleep(Duration::from_secs_f64(cell.circuit.rtt_s() * SOUGHT_TRIPS));
             }
             let files = Files::make(cell, folders, copy)?;
             Ok::<_, LabError>((files, Captures::start(lab)?))

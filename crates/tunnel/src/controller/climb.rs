@@ -253,11 +253,27 @@ impl Controller {
         }
     }
 
+    /// Of the next train.
+    fn train_packets(&self) -> f64 {
+        let known = self.rates.get().unwrap_or(0.0);
+        (LEAP_GAIN * known * LEAP_SPAN / self.mtu_bytes).max(LEAP_FIRST_PACKETS)
+    }
+
+    /// Of the next train, where one tells something of the link.
+    pub(super) fn train_bytes(&self) -> Option<u64> {
+        match &self.phase {
+            Phase::Climb(climb) if climb.may_leap(&self.delay) => {
+                Some((self.train_packets() * self.mtu_bytes) as u64)
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn advance_climb(&mut self, now_ns: u64) {
         let (packets, span_ns) = self.cohorts.open();
         let is_long = |span: f64, least| span_ns as f64 >= span * 1e9 && packets >= least;
         let known = self.rates.get().unwrap_or(0.0);
-        let train = (LEAP_GAIN * known * LEAP_SPAN / self.mtu_bytes).max(LEAP_FIRST_PACKETS) as u64;
+        let train = self.train_packets() as u64;
         let is_train = is_long(LEAP_SPAN, LEAP_PACKETS_MIN) || packets >= train;
         let least_bytes = TRICKLE * leap_pace(known, self.mtu_bytes) * span_ns as f64 / 1e9;
         let is_trickle = (packets as f64 * self.mtu_bytes) < least_bytes;

@@ -21,6 +21,8 @@ pub struct PathView {
     pub loss: f64,
     /// Share lost lately, whatever the cause; `None` while nothing is known of it.
     pub loss_seen: Option<f64>,
+    /// What tells more of the rate, sent at once, bytes; `None` where that is known, or is found in another way.
+    pub train_bytes: Option<u64>,
 }
 
 impl PathView {
@@ -51,6 +53,7 @@ impl Controller {
             jitter: self.delay.jitter(),
             loss: self.loss.base(),
             loss_seen: self.loss_seen(),
+            train_bytes: self.train_bytes(),
         }
     }
 

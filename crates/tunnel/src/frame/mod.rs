@@ -17,7 +17,8 @@
 //! | 16 | RECLAIM | flow v, keep v | the receiver of this frame gives back all its credit but `keep` bytes, and answers with RETURNED; only if both offered it |
 //! | 17 | RETURNED | flow v, returned v | the sender of this frame has given back `returned` bytes of credit in all, which count as sent |
 //! | 80 | DRAIN | anything | the sender shuts down: open no more flows here; those that stand go on |
-//! | 81-ff | optional | anything | skipped when unknown, as 80 is |
+//! | 81 | FILLER | anything | skipped; sent to find the link's rate while nobody has anything to send |
+//! | 82-ff | optional | anything | skipped when unknown, as 80 and 81 are |
 //!
 //! An address is 4, four bytes, port 2; or 6, sixteen bytes, port 2. A target is an address, or
 //! 1, length 1, name, port 2. Unknown types below 80 are an error. Golden bytes of every frame are
@@ -31,6 +32,9 @@ pub(crate) use repr::{data_header, request_problem, site_for_wire};
 
 /// No frame is longer than this, header included, bytes.
 pub const FRAME_BYTES_HARD_MAX: usize = 256 * 1024;
+
+/// Read as any other optional frame.
+pub(crate) const FILLER: u8 = 0x81;
 
 /// Types from here on are skipped by those who do not know them.
 pub const OPTIONAL_TYPE_MIN: u8 = 0x80;

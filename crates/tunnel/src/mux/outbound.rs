@@ -2,7 +2,9 @@
 
 use super::{Event, Mux, PING_INTERVAL_NS, PINGS_MAX};
 use crate::flow::{Class, Correction, FlowId, Payload, Piece};
-use crate::frame::{DATA_HEADER_BYTES_MAX, Frame, HelloFrame, data_header};
+use crate::frame::{
+    DATA_HEADER_BYTES_MAX, FILLER, FRAME_BYTES_HARD_MAX, Frame, HelloFrame, data_header,
+};
 use crate::hello::{FEATURE_FEC, FEATURE_LEVELS};
 use crate::schedule::{Control, Rank};
 use bytes::Bytes;
@@ -64,6 +66,28 @@ impl Mux {
     /// not asked for stays here, where it can still be ordered.
     pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Transmit> {
         self.poll_down_to(now_ns, Rank::Background)
+            .or_else(|| self.filler_frame())
+    }
+
+    /// What [`Mux::fill`] asked for.
+    fn filler_frame(&mut self) -> Option<Transmit> {
+        static NOTHING: [u8; FRAME_BYTES_HARD_MAX] = [0; FRAME_BYTES_HARD_MAX];
+        let bytes = self.filler_bytes;
+        if bytes == 0 || !self.may_send() {
+            return None;
+        }
+        self.filler_bytes = 0;
+        self.stats.frames_sent += 1;
+        let nothing = NOTHING.get(1..bytes).unwrap_or_default();
+        Some(Transmit {
+            chunks: vec![Bytes::from_static(&[FILLER]), Bytes::from_static(nothing)],
+            priority: i32::MIN,
+            class: Class::Background,
+            flow: None,
+            dscp: 0,
+            is_protected: false,
+            correction: Correction::Auto,
+        })
     }
 
     /// Like [`Mux::poll_transmit`], but nothing below interactive: for a transport that has room

@@ -98,6 +98,7 @@ pub fn read_ahead(world: &mut World, busy_ms: f64, from_ns: u64) -> usize {
         from_ns,
         products: 3.0,
         messages_ns: 0,
+        train_packets: 0,
     });
     world.add(sender, 0, u64::MAX, 0)
 }
@@ -107,6 +108,14 @@ pub fn read_behind_messages(world: &mut World, from_ns: u64, messages_ns: u64) -
     let flow = read_ahead(world, 0.0, from_ns);
     let reading = world.flows[flow].sender.reading.as_mut();
     reading.unwrap().messages_ns = messages_ns;
+    flow
+}
+
+/// The same some time behind a train of so many packets, with which the tunnel has shown what the link carries.
+pub fn read_behind_train(world: &mut World, from_ns: u64, train_packets: usize) -> usize {
+    let flow = read_ahead(world, 0.0, from_ns);
+    let reading = world.flows[flow].sender.reading.as_mut();
+    reading.unwrap().train_packets = train_packets;
     flow
 }
 

@@ -27,7 +27,13 @@ pub struct Reading {
     pub products: f64,
     /// So long before there are messages, one every few milliseconds; before that one in a round trip.
     pub messages_ns: u64,
+    /// So many packets in a row, two seconds before.
+    pub train_packets: usize,
 }
+
+/// Before the file, and no longer than this.
+const TRAIN_BEFORE_NS: u64 = 2_000_000_000;
+const TRAIN_NS_MAX: u64 = 500_000_000;
 
 /// From one to the next.
 const MESSAGES_APART_NS: u64 = 8_000_000;
@@ -200,6 +206,12 @@ impl Sender {
             return true;
         };
         if now_ns < reading.from_ns {
+            let train_ns = reading.from_ns.saturating_sub(TRAIN_BEFORE_NS);
+            if (train_ns..train_ns + TRAIN_NS_MAX).contains(&now_ns) {
+                let newest_first = self.sent.iter().rev();
+                let train = newest_first.take_while(|(sent_ns, _)| *sent_ns >= train_ns);
+                return self.in_flight == 0 || train.count() < reading.train_packets;
+            }
             let last_ns = self.sent.back().map_or(0, |(sent_ns, _)| *sent_ns);
             let is_talking = now_ns + reading.messages_ns >= reading.from_ns;
             return self.in_flight == 0 || (is_talking && now_ns >= last_ns + MESSAGES_APART_NS);
