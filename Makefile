@@ -15,6 +15,6 @@ bench-tunnel-live: ; @scripts/bench-tunnel-live.sh ## the tunnel on real packets
 probe:     ; @scripts/probe.sh     ## how often the circuit tester names a planted fault, windows beside window / RTT, rates beside iperf3's, 8755 runs (ONLY=text|plants|memo|windows|iperf3|campaign, RUNS=n, SEED=n, JOBS=n at once); goes on where it was stopped
 sim:       ; @scripts/sim.sh       ## HTTP over long links, simulated: the Waikato study, reduced (JOBS=n)
 smb-verdicts: ; @scripts/smb-verdicts.sh ## Samba's own tests of SMB, directly and through gateways: the same verdicts (ONLY=text JOBS=n)
-study:     ; @scripts/study.sh     ## a plan of real SMB clients over many links, beside the study of 2006 (PLAN=wx2006-cifs: 1 h 25, with JOBS=2 half of that; RESUME=1 ONLY=text JOBS=n)
+study:     ; @scripts/study.sh     ## a plan of real SMB clients over many links, beside the study of 2006 (PLAN=wx2006-cifs: 1 h 35, with JOBS=4 an hour; RESUME=1 ONLY=text JOBS=n)
 setup:     ; @scripts/setup.sh     ## install the system packages that are missing
 clean:     ; @scripts/clean.sh     ## remove leftover labs, build products and results

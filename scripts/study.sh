@@ -1,7 +1,7 @@
 #!/bin/sh
 # A plan of real clients over many links, and its page: build for speed, run,
 # report to out/PLAN.html. Needs root. PLAN=quick takes a minute,
-# PLAN=wx2006-cifs 1 h 25; RESUME=1 goes on, ONLY=text picks cells and leaves
+# PLAN=wx2006-cifs 1 h 35, with JOBS=4 an hour; RESUME=1 goes on, ONLY=text picks cells and leaves
 # the others as they are; JOBS=4 runs slow copies beside a fast one.
 set -eu
 cd "$(dirname "$0")/.."

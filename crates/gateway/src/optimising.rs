@@ -98,7 +98,7 @@ struct Shared {
 impl Shared {
     /// Whether more of the peer's bytes would only lie here, or ask for more than can be kept.
     fn is_full(&self) -> bool {
-        let asks = self.half.must_listen() && self.peer_bytes > ASKED_BYTES_MAX;
+        let asks = self.peer_bytes > ASKED_BYTES_MAX && self.half.must_listen();
         asks || self.local_bytes > LOCAL_BYTES_MAX || self.half.held_bytes() > HELD_BYTES_MAX
     }
 
@@ -110,14 +110,14 @@ impl Shared {
 
     /// When the application must be read, whether or not the flow takes what it says.
     fn listens(&self) -> Option<Instant> {
-        let may_listen = self.half.must_listen() && self.peer_bytes <= UNSENT_BYTES_MAX;
-        let since = self.unread_since.filter(|_| may_listen)?;
-        Some(since + UNREAD_MAX)
+        let since = self.unread_since?;
+        let may_listen = self.peer_bytes <= UNSENT_BYTES_MAX && self.half.must_listen();
+        may_listen.then_some(since + UNREAD_MAX)
     }
 
     /// When to give up listening.
     fn deaf_due(&mut self) -> Option<Instant> {
-        let is_deaf = self.half.must_listen() && self.peer_bytes > UNSENT_BYTES_MAX;
+        let is_deaf = self.peer_bytes > UNSENT_BYTES_MAX && self.half.must_listen();
         let since = self.deaf_since.unwrap_or_else(Instant::now);
         self.deaf_since = is_deaf.then_some(since);
         Some(self.deaf_since? + DEAF_MAX)
@@ -455,7 +455,7 @@ impl<'a> Optimising<'a> {
         // Only what was recognised can have something that waits; and a half that waits for the peer itself may not wait as long
         // when that is silent.
         let is_known = self.record.optimiser().protocol.is_some();
-        let is_waiting = shared.half.must_listen() && shared.wake_ns.is_some();
+        let is_waiting = shared.wake_ns.is_some() && shared.half.must_listen();
         let idle = match is_waiting || (is_known && !self.flow.session().is_lively()) {
             true => SILENCE_LOOK,
             false => Duration::from_secs(3600),

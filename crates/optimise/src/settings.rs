@@ -29,10 +29,10 @@ const BLOCK_BYTES: u64 = 64 << 10;
 const QUICK_BYTES_MIN: u128 = 24_000;
 /// Nothing is done ahead of others beyond what the link carries in this time: somebody may wait for the file to be let go.
 const QUEUE_S_MAX: u128 = 3;
-/// The tunnel looks for a new link's rate by trains, and the second one may be of so much.
-const TRAIN_BYTES: u64 = 512 << 10;
 /// But a block of a client's at least is answered early.
 const BEHIND_BYTES_MIN: u128 = 64 << 10;
+/// The tunnel looks for a new link's rate by trains, and the second one may be of so much.
+const TRAIN_BYTES: u64 = 512 << 10;
 
 /// One per flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

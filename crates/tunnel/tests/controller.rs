@@ -329,18 +329,24 @@ fn a_file_that_is_read_from_far_away_does_not_flood_a_link_that_loses_packets() 
     }
 }
 
+/// Of a file that is read from the sixth second on over a far and fast link: how many seconds of its rate arrive in the first four.
+fn of_four_s(seed: u64, read: impl FnOnce(&mut World) -> usize) -> f64 {
+    let link = link("rate 51.84mbit delay 250ms queue 100ms");
+    let mut world = World::new(&link, seed);
+    let flow = read(&mut world);
+    world.run_until(6 * S);
+    let before = world.received_bytes(flow);
+    world.run_until(10 * S);
+    (world.received_bytes(flow) - before) as f64 / limit(&link)
+}
+
 /// The last of them were taken for the first packets of a train, which then was none: the next one went half a second later.
 #[test]
 fn a_file_behind_messages_is_not_looked_for_a_round_trip_later() {
-    let link = link("rate 51.84mbit delay 250ms queue 100ms");
-    let limit = limit(&link);
     let got_s = |messages_ns, seed| {
-        let mut world = World::new(&link, seed);
-        let flow = path::read_behind_messages(&mut world, 6 * S, messages_ns);
-        world.run_until(6 * S);
-        let before = world.received_bytes(flow);
-        world.run_until(10 * S);
-        (world.received_bytes(flow) - before) as f64 / limit
+        of_four_s(seed, |world| {
+            path::read_behind_messages(world, 6 * S, messages_ns)
+        })
     };
     for seed in 1..=3 {
         let without = got_s(0, seed);
@@ -359,16 +365,8 @@ fn a_file_behind_messages_is_not_looked_for_a_round_trip_later() {
 /// What a tunnel sends by itself when it has come up: 26 packets, and 14 behind them that make their receiver acknowledge them at once.
 #[test]
 fn a_link_that_has_carried_a_train_is_found_a_round_trip_sooner() {
-    let link = link("rate 51.84mbit delay 250ms queue 100ms");
-    let limit = limit(&link);
-    let got_s = |packets, seed| {
-        let mut world = World::new(&link, seed);
-        let flow = path::read_behind_train(&mut world, 6 * S, packets);
-        world.run_until(6 * S);
-        let before = world.received_bytes(flow);
-        world.run_until(10 * S);
-        (world.received_bytes(flow) - before) as f64 / limit
-    };
+    let got_s =
+        |packets, seed| of_four_s(seed, |world| path::read_behind_train(world, 6 * S, packets));
     for seed in 1..=3 {
         let (without, with) = (got_s(0, seed), got_s(40, seed));
         assert!(

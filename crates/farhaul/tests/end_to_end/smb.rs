@@ -358,6 +358,14 @@ fn what_others_write_is_seen() {
     overtake(&site, &old, &new);
 }
 
+/// A client reads a large file, and the link is cut with more on its way than the tunnel takes.
+fn cut_in_mid_read(site: &mut Site, bytes: &[u8]) -> Child {
+    site.offer("a.bin", bytes);
+    let reading = site.half_read("a.bin", 200 * BLOCK_BYTES);
+    site.world.lab.set_link("loss 100%").unwrap();
+    reading
+}
+
 /// Behind what had been read `before` the file was others'.
 fn assert_no_old_bytes(read: &[u8], before: usize, old: &[u8], new: &[u8]) {
     assert!(read.get(..before) == old.get(..before), "wrong bytes");
@@ -371,9 +379,7 @@ fn assert_no_old_bytes(read: &[u8], before: usize, old: &[u8], new: &[u8]) {
 fn what_others_write_while_the_link_is_cut_is_seen() {
     let mut site = Site::up(LONG, "smbcut", "");
     let (old, new) = (content(8, 40_000_000), content(9, 40_000_000));
-    site.offer("a.bin", &old);
-    let mut reading = site.half_read("a.bin", 200 * BLOCK_BYTES);
-    site.world.lab.set_link("loss 100%").unwrap();
+    let mut reading = cut_in_mid_read(&mut site, &old);
     let start = Instant::now();
     site.put("a.bin", &new);
     let waited = start.elapsed();
@@ -392,9 +398,7 @@ fn what_others_write_while_the_link_is_cut_is_seen() {
 fn what_others_write_after_the_server_has_ended_is_seen() {
     let mut site = Site::up(LONG, "smbended", "");
     let (old, new) = (content(38, 40_000_000), content(39, 40_000_000));
-    site.offer("a.bin", &old);
-    let mut reading = site.half_read("a.bin", 200 * BLOCK_BYTES);
-    site.world.lab.set_link("loss 100%").unwrap();
+    let mut reading = cut_in_mid_read(&mut site, &old);
     for process in site.serving() {
         kill_process(process, Signal::TERM).unwrap();
     }

@@ -3,8 +3,8 @@
 //! The protocol itself is the pure machine [`Mux`]; this file holds it in a
 //! lock and turns its events into wake-ups. `pump` gives its frames to QUIC
 //! when they are to be sent (`lane`, `backlog`), `intake` feeds what arrives,
-//! `link` tells what is known of the path, `liveness` listens for silence, `proof` sees that a peer that has moved proves it, and
-//! [`FlowHandle`] is what a flow's task holds.
+//! `link` tells what is known of the path, `liveness` listens for silence, `proof` sees that a peer that has moved proves it,
+//! `seek` shows a new path's controller what it carries, and [`FlowHandle`] is what a flow's task holds.
 
 mod address;
 mod backlog;

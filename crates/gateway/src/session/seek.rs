@@ -8,11 +8,9 @@
 //! is nothing to find; and over a short round trip the search is short.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Session;
-use crate::lock::lock;
 
 /// So many packets behind the train make its receiver acknowledge all of it at once.
 const BEHIND_PACKETS: u64 = 14;
@@ -30,21 +28,9 @@ pub(super) async fn run(session: Arc<Session>) {
     // What was said first is acknowledged by then, and the round trip known.
     tokio::time::sleep(session.rtt() * 5 / 4 + LATE).await;
     let train = session.path().and_then(|path| path.train_bytes);
-    if let Some(bytes) = train.filter(|_| session.is_unused()) {
-        let bytes = bytes + BEHIND_PACKETS * u64::from(session.packet_bytes());
+    let is_unused = session.flow_count() == 0 && !session.is_over();
+    if let Some(bytes) = train.filter(|_| is_unused) {
+        let bytes = bytes + BEHIND_PACKETS * u64::from(session.stats().mtu_bytes);
         session.drive(|mux, _| mux.fill(usize::try_from(bytes).unwrap_or(usize::MAX)));
-    }
-}
-
-impl Session {
-    /// Whether nobody's connections are in the tunnel, and it has not ended.
-    fn is_unused(&self) -> bool {
-        let channels = self.channels.load(Ordering::Relaxed);
-        !self.is_over() && lock(&self.flows).len() <= channels
-    }
-
-    fn packet_bytes(&self) -> u16 {
-        let path = self.connection.path_stats(noq::PathId::ZERO);
-        path.map_or(0, |path| path.current_mtu)
     }
 }

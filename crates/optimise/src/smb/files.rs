@@ -73,15 +73,18 @@ impl Protection {
     /// Whether what was read may be kept until we hear otherwise.
     #[must_use]
     pub fn protects(&self) -> bool {
-        let has_oplock = [OPLOCK_II, OPLOCK_EXCLUSIVE, OPLOCK_BATCH].contains(&self.oplock);
         let has_lease = self.lease.is_some_and(|(_, state)| state & LEASE_READ != 0);
-        self.are_writers_denied || has_oplock || has_lease
+        self.are_writers_denied || self.has_oplock() || has_lease
+    }
+
+    fn has_oplock(&self) -> bool {
+        [OPLOCK_II, OPLOCK_EXCLUSIVE, OPLOCK_BATCH].contains(&self.oplock)
     }
 
     /// Whether the server can end that.
     fn may_be_recalled(&self) -> bool {
         let has_lease = self.lease.is_some_and(|(_, state)| state != 0);
-        has_lease || [OPLOCK_II, OPLOCK_EXCLUSIVE, OPLOCK_BATCH].contains(&self.oplock)
+        has_lease || self.has_oplock()
     }
 
     /// Whether the same client could not change it through another open file either, without a break before.

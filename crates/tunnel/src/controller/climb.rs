@@ -212,6 +212,11 @@ fn leap_pace(known: f64, mtu_bytes: f64) -> f64 {
     (LEAP_GAIN * known).max(FIRST_PACKETS * mtu_bytes / LEAP_FIRST_RTT)
 }
 
+/// How long such a train is.
+fn train_packets(known: f64, mtu_bytes: f64) -> f64 {
+    (LEAP_GAIN * known * LEAP_SPAN / mtu_bytes).max(LEAP_FIRST_PACKETS)
+}
+
 /// Whether a train's round trips have grown as they do where it arrives slower than it was sent because of a link, not of a machine
 /// that was held up: they tell the same rate.
 fn is_alike(sample: &Sample) -> bool {
@@ -253,17 +258,12 @@ impl Controller {
         }
     }
 
-    /// Of the next train.
-    fn train_packets(&self) -> f64 {
-        let known = self.rates.get().unwrap_or(0.0);
-        (LEAP_GAIN * known * LEAP_SPAN / self.mtu_bytes).max(LEAP_FIRST_PACKETS)
-    }
-
-    /// Of the next train, where one tells something of the link.
+    /// Of the next train, bytes, where one tells something of the link.
     pub(super) fn train_bytes(&self) -> Option<u64> {
         match &self.phase {
             Phase::Climb(climb) if climb.may_leap(&self.delay) => {
-                Some((self.train_packets() * self.mtu_bytes) as u64)
+                let known = self.rates.get().unwrap_or(0.0);
+                Some((train_packets(known, self.mtu_bytes) * self.mtu_bytes) as u64)
             }
             _ => None,
         }
@@ -273,7 +273,7 @@ impl Controller {
         let (packets, span_ns) = self.cohorts.open();
         let is_long = |span: f64, least| span_ns as f64 >= span * 1e9 && packets >= least;
         let known = self.rates.get().unwrap_or(0.0);
-        let train = self.train_packets() as u64;
+        let train = train_packets(known, self.mtu_bytes) as u64;
         let is_train = is_long(LEAP_SPAN, LEAP_PACKETS_MIN) || packets >= train;
         let least_bytes = TRICKLE * leap_pace(known, self.mtu_bytes) * span_ns as f64 / 1e9;
         let is_trickle = (packets as f64 * self.mtu_bytes) < least_bytes;

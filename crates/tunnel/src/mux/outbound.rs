@@ -63,7 +63,7 @@ impl Transmit {
 impl Mux {
     /// The next frame to send, if there is one: control first, then the classes in their order and
     /// with their shares, flows of a class in turn. Ask only while the transport has room: what is
-    /// not asked for stays here, where it can still be ordered.
+    /// not asked for stays here, where it can still be ordered. What [`Mux::fill`] asks for is last.
     pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Transmit> {
         self.poll_down_to(now_ns, Rank::Background)
             .or_else(|| self.filler_frame())

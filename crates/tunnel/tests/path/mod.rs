@@ -105,17 +105,20 @@ pub fn read_ahead(world: &mut World, busy_ms: f64, from_ns: u64) -> usize {
 
 /// The same behind so much talk, on machines that have nothing else to do.
 pub fn read_behind_messages(world: &mut World, from_ns: u64, messages_ns: u64) -> usize {
-    let flow = read_ahead(world, 0.0, from_ns);
-    let reading = world.flows[flow].sender.reading.as_mut();
-    reading.unwrap().messages_ns = messages_ns;
-    flow
+    read_behind(world, from_ns, |reading| reading.messages_ns = messages_ns)
 }
 
 /// The same some time behind a train of so many packets, with which the tunnel has shown what the link carries.
 pub fn read_behind_train(world: &mut World, from_ns: u64, train_packets: usize) -> usize {
+    read_behind(world, from_ns, |reading| {
+        reading.train_packets = train_packets;
+    })
+}
+
+fn read_behind(world: &mut World, from_ns: u64, what: impl FnOnce(&mut Reading)) -> usize {
     let flow = read_ahead(world, 0.0, from_ns);
     let reading = world.flows[flow].sender.reading.as_mut();
-    reading.unwrap().train_packets = train_packets;
+    what(reading.unwrap());
     flow
 }
 
