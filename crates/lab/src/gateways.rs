@@ -231,7 +231,7 @@ impl Lab {
 }
 
 /// Role of a side's gateway process and stem of its files.
-fn gateway_process(side: Side) -> &'static str {
+pub(crate) fn gateway_process(side: Side) -> &'static str {
     match side {
         Side::A => "gateway-a",
         Side::B => "gateway-b",

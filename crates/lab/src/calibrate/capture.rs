@@ -36,7 +36,7 @@ impl Captures {
         for side in Side::BOTH {
             let namespace = lab.gateway(side)?;
             let path = file(lab, side);
-            let which = [WAN, "-s", "64", "icmp"];
+            let which = [WAN, "--immediate-mode", "-s", "64", "icmp"];
             start_tcpdump(lab, role(side), &namespace, &path.to_string_lossy(), &which)?;
         }
         Ok(Self {

@@ -28,10 +28,11 @@ pub(crate) use transfer::{Shown, Span, shown};
 
 const START_PATIENCE: Duration = Duration::from_secs(10);
 const END_PATIENCE: Duration = Duration::from_secs(10);
-/// What was sent last has been seen by then, and is written.
-const SETTLE: Duration = Duration::from_millis(400);
-/// tcpdump's buffer in KiB: at 150 Mbit/s more than a second.
-const BUFFER_KIB: &str = "32768";
+/// What was sent last has been seen by then, and is written: the kernel hands tcpdump what it has once a second.
+const SETTLE: Duration = Duration::from_millis(1300);
+/// tcpdump's buffer in KiB: at 52 Mbit/s more than a second. Only what fills it together, not every frame by itself, makes it that:
+/// a frame alone has room for the longest there may be, and 32 MiB were full after 512.
+const BUFFER_KIB: &str = "8192";
 
 /// Bytes of frames that passed before a time; of each its time and length.
 fn bytes_before(frames: &[(u64, u64)], time_ns: u64) -> u64 {
@@ -177,7 +178,7 @@ pub(crate) fn start_tcpdump(
     file: &str,
     which: &[&str],
 ) -> Result<(), LabError> {
-    let how = ["tcpdump", "-n", "-p", "-Z", "root", "--immediate-mode"];
+    let how = ["tcpdump", "-n", "-p", "-Z", "root"];
     let what = ["--time-stamp-precision=nano", "-w", file, "-i"];
     let words = [&how[..], &what, which].concat();
     lab.sandbox_mut().start(role, namespace, &words)?;

@@ -121,7 +121,7 @@ impl Bench for LabBench<'_> {
             files: &files,
             stop: &self.study.stop,
         };
-        let (ended, sockets) = copy.run(progress)?;
+        let (ended, sockets) = apart(processors, || copy.run(progress))?;
         let stats = link_stats(lab, false)?;
         apart(processors, || {
             let captured = captures.finish(lab)?;

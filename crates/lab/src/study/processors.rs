@@ -1,14 +1,16 @@
 //! Which processors a study's own work is done on: not on the links'.
 //!
 //! A kernel that does not preempt itself stays on a processor for as long as it clears memory, and a link whose turn it is there is
-//! late by that, whatever its priority. The 32 MiB of one capture take 130 ms on a virtual machine that is given its memory page by
-//! page, and all links beside it were up to 200 ms late. So what takes much memory begins on other processors, programs that are
-//! measured then run wherever they like, and links have the last processor.
+//! late by that, whatever its priority. On a virtual machine that is given its memory page by page 32 MiB of one capture took 130 ms,
+//! and 2 MiB of a file that a client writes 5 ms. So links have the last processor, gateways run wherever they like, for they take
+//! their memory in small pages, and whoever writes or captures files is on the other processors.
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::deployment::{LINK, Lab};
+use crate::gateways::gateway_process;
 use crate::process::ProcessId;
+use crate::topology::Side;
 
 /// Those of this thread, where there are two at least.
 #[derive(Debug)]
@@ -34,14 +36,15 @@ impl Processors {
         (others.count() > 0).then_some(Self { all, links, others })
     }
 
-    /// Gives the lab's link the last processor, and its other programs all.
+    /// Gives the lab's link the last processor, and its gateways all. Its servers stay where they were started.
     pub(super) fn share_out(&self, lab: &Lab) {
+        let gateways = Side::BOTH.map(gateway_process);
         for record in &lab.sandbox().state().processes {
-            let where_to = match record.role == LINK {
-                true => &self.links,
-                false => &self.all,
-            };
-            give(record.process, where_to);
+            if record.role == LINK {
+                give(record.process, &self.links);
+            } else if gateways.contains(&record.role.as_str()) {
+                give(record.process, &self.all);
+            }
         }
     }
 }
