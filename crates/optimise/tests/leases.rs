@@ -6,7 +6,7 @@ mod model;
 mod source;
 
 use farhaul_optimise::Settings;
-use farhaul_optimise::smb::smb2::open::{LEASE_READ, LEASE_WRITE};
+use farhaul_optimise::smb::smb2::open::{LEASE_READ, LEASE_WRITE, OPLOCK_BATCH, OPLOCK_NONE};
 use model::client::Step;
 use model::hand::{Hand, first_file, nth_file};
 use model::plan::{
@@ -121,5 +121,40 @@ fn what_is_written_through_another_open_of_a_lease_is_read() {
         let answer = &hand.answers[before..];
         assert!(answer.ends_with(&[2; 1000]), "what was there before");
         assert_eq!((hand.cut, hand.server.let_go.len()), (None, 0));
+    }
+}
+
+/// A server with several threads may tell of a break before it has answered the CREATE.
+#[test]
+fn a_break_that_overtakes_the_answer_counts() {
+    for kind in 0..3 {
+        let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), noise(5, 400_000));
+        hand.server.overtakes = Some(OtherWrite {
+            name: "f".to_owned(),
+            offset: 0,
+            bytes: vec![9; 10],
+        });
+        match kind {
+            0 => hand.open(OPLOCK_NONE),
+            1 => hand.open(OPLOCK_BATCH),
+            _ => hand.open_leased([7; 16], LEASE_READ | LEASE_WRITE),
+        }
+        hand.carry_all();
+        // What was borrowed is given back, of the client's own it is told.
+        assert_eq!(hand.server.let_go.len(), usize::from(kind == 0), "{kind}");
+        let file = first_file();
+        assert!(!hand.write(file, 50, &[2; 10]), "{kind}: early");
+        hand.carry_all();
+        for nth in 0..4 {
+            hand.read(file, nth * 65_536, 65_536);
+            hand.carry_all();
+        }
+        // What a client is left with still protects what it reads.
+        let is_ahead = hand.halves[1].stats().reads_made > 0;
+        assert!(!is_ahead || kind != 0, "of an oplock that is gone");
+        assert_eq!(hand.cut, None);
+        // The next one is as any other.
+        hand.open_leased([8; 16], LEASE_READ | LEASE_WRITE);
+        hand.carry_all();
     }
 }

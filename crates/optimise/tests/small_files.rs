@@ -233,6 +233,21 @@ fn a_client_that_writes_meanwhile_gets_on() {
     assert_eq!(world.server.files["f"].last().unwrap(), &vec![1; 100]);
 }
 
+/// Who has a file next in the row may be this client itself, whose write to it is to reach the server first.
+#[test]
+fn a_write_does_not_wait_for_a_file_that_others_have() {
+    let mut folder = Folder::whole(30, 10_000, (T1, 500 * MS));
+    folder.plan.terms.held_file = Some("d\\0025");
+    let bytes = vec![1; 100];
+    let write = Step::Write { offset: 0, bytes };
+    let other = [open(SHARE, 0), write, Step::Close];
+    let at = folder.plan.steps.len() - 24;
+    folder.plan.steps.splice(at..at, other);
+    let world = folder.run(false);
+    assert_eq!(world.client.read_bytes, 300_000);
+    assert_eq!(world.server.files["f"].last().unwrap(), &vec![1; 100]);
+}
+
 #[test]
 fn a_half_that_gives_up_in_mid_folder_leaves_the_copy_whole() {
     for half in [0, 1] {

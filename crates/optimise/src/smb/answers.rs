@@ -133,7 +133,7 @@ impl FarSmb {
                 return self.connection.handle_tree(session, tree, &response);
             }
             (_, Purpose::Create(asked, lends), Some(tree)) => {
-                self.handle_opened((session, tree), &asked, lends, message, out);
+                self.handle_opened((session, tree), (&asked, lends), message, out, stats);
             }
             (_, Purpose::Listing(file, class, is_first), _) => {
                 let listed = QueryResponse::parse(message);
@@ -181,10 +181,10 @@ impl FarSmb {
     fn handle_opened(
         &mut self,
         (session, tree): (u64, u32),
-        asked: &CreateRequest,
-        lends: Lends,
+        (asked, lends): (&CreateRequest, Lends),
         message: &[u8],
         out: &mut Outbox,
+        stats: &mut Stats,
     ) {
         let Ok(response) = CreateResponse::parse(message) else {
             return;
@@ -211,8 +211,10 @@ impl FarSmb {
         }
         let size_bytes = response.facts.size_bytes;
         let opened = OpenFile::new(session, tree, size_bytes, protection);
-        if self.reading.files.insert(response.file, opened) {
-            self.consider_writing(response.file, asked, out);
+        let is_followed = self.reading.files.insert(file, opened);
+        self.take_early_break(file, lends, out, stats);
+        if is_followed {
+            self.consider_writing(file, asked, out);
         }
     }
 
@@ -220,7 +222,8 @@ impl FarSmb {
     /// break of an oplock that is ours.
     fn handle_break(&mut self, message: &[u8], out: &mut Outbox, stats: &mut Stats) -> bool {
         stats.breaks += 1;
-        let is_known = match Break::parse(message) {
+        let told = Break::parse(message);
+        let is_known = match told {
             Ok(Break::Oplock(told)) if self.lent.has(told.file) => {
                 self.handle_recalled(told.file, out, stats);
                 return true;
@@ -238,6 +241,9 @@ impl FarSmb {
         };
         if !is_known {
             self.reading.end_runs(|_, _| true, out, stats);
+            if let Ok(told) = &told {
+                self.note_early_break(told);
+            }
         }
         self.review_writing(out);
         false

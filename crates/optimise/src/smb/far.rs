@@ -13,6 +13,7 @@ use super::asked::AskedRead;
 use super::cifs::{is_cifs, is_write};
 use super::connection::Connection;
 use super::credits::{Asked, Credits};
+use super::early::Early;
 use super::effect::{Effect, effects, file_of};
 use super::files::Part;
 use super::guarded::Guarded;
@@ -55,6 +56,7 @@ pub struct FarSmb {
     pub(super) credits: Credits,
     pub(super) pending: Pending,
     pub(super) lent: Lent,
+    pub(super) early: Early,
     pub(super) writing: Writing,
     pub(super) reading: Reading,
     pub(super) opening: Opening,
@@ -73,6 +75,7 @@ impl FarSmb {
             credits: Credits::new(),
             pending: Pending::default(),
             lent: Lent::default(),
+            early: Early::default(),
             writing: Writing::default(),
             held: None,
             later: VecDeque::new(),

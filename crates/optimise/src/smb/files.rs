@@ -275,6 +275,13 @@ impl Files {
         is_known
     }
 
+    /// Whatever lease a file has is gone.
+    pub fn handle_lease_end(&mut self, id: FileId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.protection.lease = None;
+        }
+    }
+
     /// Whether this file is under this lease.
     #[must_use]
     pub fn has_lease(file: &OpenFile, key: &[u8; 16]) -> bool {

@@ -18,6 +18,7 @@
 //! | `reading`, `ahead` | decides what to read ahead next to the server |
 //! | `folder`, `opening`, `shutting` | opens the next files of a folder ahead of the client that copies it |
 //! | `lent` | the oplocks that protect what is read ahead for clients that ask for none |
+//! | `early` | breaks that overtake the answer to the CREATE |
 //! | `ids`, `credits`, `window` | message ids, credits, how far ahead |
 
 mod ahead;
@@ -28,6 +29,7 @@ mod bytes_le;
 mod cifs;
 mod connection;
 mod credits;
+mod early;
 mod effect;
 mod error;
 mod far;

@@ -60,18 +60,27 @@ pub struct OpenedAhead {
     create: CreateRequest,
     /// The message, as the client would have sent it.
     asked: Bytes,
-    session: u64,
+    pub(super) session: u64,
     tree: u32,
     size_bytes: u64,
     /// The client asked for it meanwhile.
     waiting: Option<Bytes>,
     is_unwanted: bool,
+    /// As what the server knows it since it has said that the answer comes later.
+    announced: Option<u64>,
 }
 
 impl OpenedAhead {
-    /// It is to be closed as soon as it is open.
-    pub(super) fn spurn(&mut self) {
+    /// It is to be closed as soon as it is open. As what it is to be cancelled, if it is to be waited for.
+    pub(super) fn spurn(&mut self) -> Option<u64> {
         self.is_unwanted = true;
+        self.announced.take()
+    }
+
+    /// The server has said that it is to be waited for. The same, if it is unwanted by now.
+    pub(super) fn handle_announced(&mut self, id: u64) -> Option<u64> {
+        self.announced = Some(id);
+        self.announced.take_if(|_| self.is_unwanted)
     }
 }
 
@@ -339,6 +348,7 @@ impl FarSmb {
             size_bytes,
             waiting: None,
             is_unwanted: false,
+            announced: None,
         };
         let purpose = Purpose::OpenAhead;
         let body = |message: &mut Vec<u8>| with_oplock.emit(0, message);
@@ -408,7 +418,8 @@ impl FarSmb {
         self.lent
             .handle_granted(file, ahead.session, ahead.tree, opened.oplock);
         let is_file = opened.facts.attributes & ATTRIBUTE_DIRECTORY == 0;
-        let is_safe = opened.oplock == OPLOCK_BATCH && opened.contexts.is_empty();
+        let is_kept = opened.oplock == OPLOCK_BATCH && !self.early.has(file);
+        let is_safe = is_kept && opened.contexts.is_empty();
         if ahead.is_unwanted || !is_file || !is_safe || self.reading.is_quiet {
             stats.opens_wasted += 1;
             self.close_own(file, place, out, stats);

@@ -73,6 +73,7 @@ impl FarSmb {
                 .handle_own_grant(header.credits, &mut request.asked);
         }
         if header.status == STATUS_PENDING {
+            self.handle_announced(header, out);
             return Ok(());
         }
         let request = self.pending.remove(header.message_id);

@@ -153,6 +153,13 @@ impl Pending {
         self.changes > 0
     }
 
+    /// Whether a file is being opened.
+    #[must_use]
+    pub fn has_opens(&self) -> bool {
+        let mut requests = self.requests.values();
+        requests.any(|request| request.command == Command::Create)
+    }
+
     /// Whether nothing is at the server.
     #[must_use]
     pub fn is_empty(&self) -> bool {

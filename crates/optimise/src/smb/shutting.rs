@@ -9,12 +9,13 @@ use bytes::Bytes;
 use super::effect::{Effect, effects};
 use super::far::FarSmb;
 use super::message::Message;
-use super::netbios::{PREFIX_BYTES, Piece};
+use super::netbios::{PREFIX_BYTES, Piece, packet};
 use super::offered::plain;
 use super::opening::Held;
 use super::pending::Purpose;
-use super::smb2::header::Command;
+use super::smb2::header::{Command, FLAG_ASYNC, Header, Scope};
 use super::smb2::open::{CloseRequest, FileId};
+use super::smb2::transfer::emit_empty;
 use crate::output::Outbox;
 use crate::reason::Reason;
 use crate::stats::Stats;
@@ -133,8 +134,10 @@ impl FarSmb {
         if !is_change {
             return false;
         }
-        for ahead in self.opening.asked.values_mut() {
-            ahead.spurn();
+        let asked = self.opening.asked.iter_mut();
+        let cancelled = asked.filter_map(|(id, ahead)| Some((*id, ahead.spurn()?, ahead.session)));
+        for (id, announced, session) in cancelled.collect::<Vec<_>>() {
+            self.cancel((id, announced), session, out);
         }
         let held = std::mem::take(&mut self.opening.held);
         let leaving = std::mem::take(&mut self.opening.leaving);
@@ -143,6 +146,33 @@ impl FarSmb {
         }
         let opening = &self.opening;
         !opening.asked.is_empty() || !opening.owed.is_empty() || opening.closing > 0
+    }
+
+    /// A CREATE of ours waits, as one does for an oplock that somebody is to give back. That may be ours, of a file to which the
+    /// client writes: the write would wait for this answer, and the answer for the write, until the server gives up after 35 s.
+    pub(super) fn handle_announced(&mut self, header: &Header, out: &mut Outbox) {
+        let Scope::Async { id } = header.scope else {
+            return;
+        };
+        let ahead = self.opening.asked.get_mut(&header.message_id);
+        if let Some((id, session)) =
+            ahead.and_then(|ahead| Some((ahead.handle_announced(id)?, ahead.session)))
+        {
+            self.cancel((header.message_id, id), session, out);
+        }
+    }
+
+    /// Takes back a request of ours (MS-SMB2 3.2.4.24): it takes no credit, and what is answered is the request.
+    fn cancel(&mut self, (message_id, announced): (u64, u64), session: u64, out: &mut Outbox) {
+        let mut message = Vec::new();
+        Header {
+            flags: FLAG_ASYNC,
+            scope: Scope::Async { id: announced },
+            ..Header::request(Command::Cancel, message_id, session, 0)
+        }
+        .emit(&mut message);
+        emit_empty(&mut message);
+        self.send_own(packet(&message), out);
     }
 
     fn drop_held(&mut self, file: FileId, held: &Held, out: &mut Outbox, stats: &mut Stats) {

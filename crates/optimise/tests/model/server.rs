@@ -54,6 +54,8 @@ pub struct Terms {
     pub read_ns: u64,
     /// Of SMB2: the answer to CREATE is announced first, as where others must give back an oplock before.
     pub opens_late: bool,
+    /// Of SMB2: who opens this file otherwise than alone waits for an oplock that nobody gives back.
+    pub held_file: Option<&'static str>,
     /// Of SMB2: from then on somebody else has locked the bytes from here to there.
     pub locked: Option<(u64, usize, usize)>,
     /// No file gets longer, for this reason.
@@ -87,6 +89,7 @@ impl Default for Terms {
             write_ns_max: 0,
             read_ns: 0,
             opens_late: false,
+            held_file: None,
             locked: None,
             file_bytes_max: usize::MAX,
             refusal: STATUS_DISK_FULL,
@@ -144,6 +147,10 @@ pub struct Server {
     /// Answers to reads: when, of which open file, and what.
     read: VecDeque<(u64, u64, Vec<u8>)>,
     late_reads: VecDeque<LateRead>,
+    /// Somebody else writes to what is opened next, and the break of that overtakes the answer.
+    pub overtakes: Option<OtherWrite>,
+    /// Requests to open that wait for somebody else, and have been announced.
+    held_opens: Vec<Header>,
     noise: u64,
     /// Which version each of the client's writes made, in the order in which they came.
     pub own_versions: Vec<Option<usize>>,
@@ -181,6 +188,8 @@ impl Server {
             slow: Vec::new(),
             read: VecDeque::new(),
             late_reads: VecDeque::new(),
+            overtakes: None,
+            held_opens: Vec::new(),
             noise: 1,
             own_versions: Vec::new(),
             let_go: Vec::new(),
@@ -282,6 +291,7 @@ impl Server {
             let message = &whole[start..end];
             let header = Header::parse(message).expect("a header");
             if header.command == Command::Cancel {
+                self.cancel(&header);
                 continue;
             }
             self.take_ids(&header);
@@ -311,9 +321,14 @@ impl Server {
                 access: 0x1f_01ff,
             }
             .emit(&mut body),
-            Command::Create => self
-                .open(&CreateRequest::parse(message).unwrap())
-                .emit(&mut body),
+            Command::Create if self.holds(message) => return self.hold(header, credits),
+            Command::Create => {
+                self.open(&CreateRequest::parse(message).unwrap())
+                    .emit(&mut body);
+                if let Some(write) = self.overtakes.take() {
+                    self.write(&write);
+                }
+            }
             Command::Close => {
                 self.close(CloseRequest::parse(message).unwrap().file);
                 let facts = FileFacts::default();

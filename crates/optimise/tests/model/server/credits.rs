@@ -1,8 +1,15 @@
 //! What the server grants, and reads of SMB2 that take their time: they grant when they are answered.
 
-use farhaul_optimise::smb::smb2::header::{Command, Header};
+use farhaul_optimise::smb::smb2::header::{Command, FLAG_ASYNC, Header, Scope};
+use farhaul_optimise::smb::smb2::open::{CreateRequest, OPLOCK_BATCH};
+use farhaul_optimise::smb::smb2::transfer::{ErrorResponse, STATUS_PENDING};
 
+use super::folder::wide;
 use super::{FLAG_RESPONSE, Server};
+
+const STATUS_CANCELLED: u32 = 0xc000_0120;
+/// Announced requests have other numbers than messages.
+const HELD_ID: u64 = 1 << 32;
 
 /// The answer to a read: when, to what, its status and its body.
 pub type LateRead = (u64, Header, u32, Vec<u8>);
@@ -59,6 +66,40 @@ impl Server {
             _ if self.is_late(header) => self.read_late(header, status, body),
             _ => self.say(header, status, credits, flags, &body),
         }
+    }
+
+    /// Whether an open must wait for an oplock; none that asks for no oplock does here.
+    pub(super) fn holds(&self, message: &[u8]) -> bool {
+        let create = CreateRequest::parse(message).unwrap();
+        let is_held = |name: &str| wide(name).as_bytes() == create.name;
+        create.oplock == OPLOCK_BATCH && self.terms.held_file.is_some_and(is_held)
+    }
+
+    /// Announces it, with its credits.
+    pub(super) fn hold(&mut self, header: &Header, credits: u16) {
+        let mut body = Vec::new();
+        ErrorResponse::default().emit(&mut body);
+        let scope = Scope::Async {
+            id: HELD_ID + header.message_id,
+        };
+        let announced = Header { scope, ..*header };
+        let flags = FLAG_RESPONSE | FLAG_ASYNC;
+        self.say(&announced, STATUS_PENDING, credits, flags, &body);
+        self.held_opens.push(announced);
+    }
+
+    /// What is to be cancelled is named as it was announced (MS-SMB2 3.3.5.16).
+    pub(super) fn cancel(&mut self, cancel: &Header) {
+        let mut held = self.held_opens.iter();
+        let at = held.position(|held| held.scope == cancel.scope);
+        let Some(held) = at.map(|at| self.held_opens.remove(at)) else {
+            return;
+        };
+        assert_eq!(held.message_id, cancel.message_id);
+        let mut body = Vec::new();
+        ErrorResponse::default().emit(&mut body);
+        let flags = FLAG_RESPONSE | FLAG_ASYNC;
+        self.say(&held, STATUS_CANCELLED, 0, flags, &body);
     }
 
     fn read_late(&mut self, header: &Header, status: u32, body: Vec<u8>) {
