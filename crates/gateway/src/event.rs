@@ -143,6 +143,19 @@ pub enum Event {
         /// Why.
         reason: &'static str,
     },
+    /// A connection broke whose client was told that something is written which may not be at the server.
+    WritesLost {
+        /// Number in `flows`.
+        flow: u64,
+        /// Peer's name.
+        peer: String,
+        /// Client.
+        client: SocketAddr,
+        /// Server, as address or `host:port`.
+        destination: String,
+        /// How much, at most.
+        bytes: u64,
+    },
     /// A connection was sent direct.
     WentDirect {
         /// Client.
@@ -288,6 +301,7 @@ impl Event {
             Event::PeerDown { .. }
             | Event::PeerRestarted { .. }
             | Event::PeerRejected { .. }
+            | Event::WritesLost { .. }
             | Event::Full { .. }
             | Event::LogDropped { .. }
             | Event::Trouble { .. } => Level::Warn,
@@ -368,7 +382,7 @@ impl fmt::Display for Event {
 }
 
 impl Event {
-    /// Events that concern the gateway or a peer, not one connection.
+    /// Events that an operator wants to see, most of them of the gateway or a peer.
     fn fmt_gateway(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Event::PeerUp { peer, address } => write!(f, "peer {peer} is up at {address}"),
@@ -411,6 +425,17 @@ impl Event {
             Event::Stopped => f.write_str("stopped"),
             Event::Intercepting { on: true, why } => write!(f, "interception on: {why}"),
             Event::Intercepting { on: false, why } => write!(f, "interception off: {why}"),
+            Event::WritesLost {
+                flow,
+                peer,
+                client,
+                destination,
+                bytes,
+            } => write!(
+                f,
+                "flow {flow} through {peer} broke with up to {bytes} bytes on their way that {client} was told \
+                 {destination} has: files that it was writing may lack them"
+            ),
             Event::Full { bound } => write!(f, "{bound} is reached"),
             Event::LogDropped { lines } => write!(f, "{lines} log lines were dropped"),
             Event::Trouble { part, what } => write!(f, "{part}: {what}"),

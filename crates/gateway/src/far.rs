@@ -32,6 +32,7 @@ impl Gateway {
             class: request.class,
             reason: Reason::Optimised,
             facing: Facing::Server,
+            writes_behind: true,
         };
         if self.has_drained() {
             return incoming.refuse(&session, Refusal::Draining);

@@ -94,6 +94,7 @@ pub async fn carry(
             );
             let end = conclude(failure, facing, flow);
             if let Some(optimising) = optimising {
+                optimising.tell_lost();
                 optimising.take_leave(&stream, is_ours).await;
             }
             end

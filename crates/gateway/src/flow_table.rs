@@ -33,6 +33,8 @@ pub struct FlowInfo {
     pub reason: Reason,
     /// Which application is in front of this gateway.
     pub facing: Facing,
+    /// Its writes may be answered before the server has them.
+    pub writes_behind: bool,
 }
 
 /// What an optimiser made of a flow so far.
@@ -265,6 +267,7 @@ mod tests {
             class: Class::Auto,
             reason: Reason::Optimised,
             facing: Facing::Client,
+            writes_behind: true,
         }
     }
 

@@ -56,6 +56,10 @@ const NOT_OPTIMISED: Family = counter(
     "farhaul_flows_not_optimised_total",
     "Flows of a known protocol that could not be accelerated, by reason.",
 );
+const WRITES_LOST: Family = counter(
+    "farhaul_writes_lost_bytes_total",
+    "Bytes that a client was told are written, and that may not be at the server: its connection broke before.",
+);
 const DIRECT: Family = counter(
     "farhaul_connections_direct_total",
     "Connections sent direct, by reason.",
@@ -114,11 +118,12 @@ const TROUBLE: Family = counter(
 );
 
 /// Every counter family, in the order they are printed.
-const COUNTERS: [&Family; 20] = [
+const COUNTERS: [&Family; 21] = [
     &FLOWS_OPENED,
     &FLOWS_ENDED,
     &RECOGNISED,
     &NOT_OPTIMISED,
+    &WRITES_LOST,
     &DIRECT,
     &OPENS_FAILED,
     &PEER_UPS,
@@ -186,6 +191,9 @@ impl Metrics {
             }
             Event::NotOptimised { peer, reason, .. } => {
                 self.add(&NOT_OPTIMISED, &[("peer", peer), ("reason", reason)], 1);
+            }
+            Event::WritesLost { peer, bytes, .. } => {
+                self.add(&WRITES_LOST, &[("peer", peer)], *bytes);
             }
             Event::WentDirect { reason, .. } => self.add(&DIRECT, &[("reason", reason.code())], 1),
             Event::OpenFailed { refusal, .. } => {

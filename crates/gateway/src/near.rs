@@ -42,6 +42,7 @@ pub(crate) struct Route {
     peer: String,
     request: OpenRequest,
     rule: String,
+    writes_behind: bool,
 }
 
 /// A SYN that was let through to our listener.
@@ -252,6 +253,7 @@ impl Gateway {
             peer: peer.config().name,
             request,
             rule: rule.name.clone(),
+            writes_behind: rule.write_behind != Switch::Off,
         })
     }
 
@@ -303,6 +305,7 @@ impl Gateway {
             class: route.request.class,
             reason: Reason::Optimised,
             facing: Facing::Client,
+            writes_behind: route.writes_behind,
         };
         self.flows
             .enter(info)

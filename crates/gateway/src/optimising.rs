@@ -135,7 +135,8 @@ impl<'a> Optimising<'a> {
         let reach_told = flow.session().reach();
         let settings = link(flow.session(), reach_told);
         let half = match facing {
-            Facing::Client => Half::near(settings),
+            Facing::Client if record.info.writes_behind => Half::near(settings),
+            Facing::Client => Half::near(settings).without_write_behind(),
             Facing::Server => Half::far(settings),
         };
         let started = Instant::now();
@@ -304,6 +305,21 @@ impl<'a> Optimising<'a> {
             None => std::future::pending().await,
         }
         read(app, OVERHEARD_BYTES).await.map_err(application)
+    }
+
+    /// Behind a failure: says what the client was told is written, and may not be at the server.
+    pub fn tell_lost(&self) {
+        let bytes = lock(&self.shared).half.owed_bytes();
+        if bytes > 0 {
+            let info = &self.record.info;
+            self.events.emit(Event::WritesLost {
+                flow: self.record.id,
+                peer: info.peer.clone(),
+                client: info.client,
+                destination: info.destination.clone(),
+                bytes,
+            });
+        }
     }
 
     /// Behind a failure, of a server of which an oplock is borrowed. If the end is ours, the other gateway may hold what others

@@ -165,6 +165,7 @@ impl Gateway {
             class: Class::Background,
             reason: Reason::Optimised,
             facing: Facing::Client,
+            writes_behind: true,
         };
         let entry = self.flows.enter(info);
         let entry = entry.map_err(|_| "there are too many flows (`tunnel.flows_max`)")?;
@@ -293,6 +294,7 @@ impl Gateway {
             class: incoming.request.class,
             reason: Reason::Optimised,
             facing: Facing::Server,
+            writes_behind: true,
         };
         let Ok(entry) = self.flows.enter(info) else {
             return incoming.refuse(&session, Refusal::Overload);

@@ -23,6 +23,7 @@ pub struct Half {
     stats: Stats,
     has_local_ended: bool,
     has_peer_ended: bool,
+    answers_writes: bool,
 }
 
 #[derive(Debug)]
@@ -66,7 +67,15 @@ impl Half {
             stats: Stats::default(),
             has_local_ended: false,
             has_peer_ended: false,
+            answers_writes: true,
         }
+    }
+
+    /// The same half, but every write of its client's is the server's to answer.
+    #[must_use]
+    pub fn without_write_behind(mut self) -> Self {
+        self.answers_writes = false;
+        self
     }
 
     /// Bytes from the application.
@@ -221,6 +230,15 @@ impl Half {
         }
     }
 
+    /// Bytes of writes that the client was told are done, and that may not be at the server: lost if the flow ends now.
+    #[must_use]
+    pub fn owed_bytes(&self) -> u64 {
+        match &self.state {
+            State::NearSmb(smb) => smb.owed_bytes(),
+            _ => 0,
+        }
+    }
+
     /// Stop optimising: every byte from here on passes as it is, or as good as that where the
     /// protocol does not allow to go back (`docs/design/optimisers.md`).
     pub fn handle_give_up(&mut self, reason: Reason) {
@@ -330,6 +348,9 @@ impl Half {
                 let held = held.split();
                 self.out.start(Protocol::Smb);
                 let mut near = NearSmb::new(self.settings);
+                if !self.answers_writes {
+                    near.behind.turn_off();
+                }
                 let result = near.handle_client(&held, &mut self.out, &mut self.stats);
                 self.state = State::NearSmb(Box::new(near));
                 self.settle(result);

@@ -4,9 +4,9 @@
 mod model;
 mod source;
 
-use farhaul_optimise::Settings;
 use farhaul_optimise::smb::smb2::header::Command;
 use farhaul_optimise::smb::smb2::transfer::FILE_BYTES_MAX;
+use farhaul_optimise::{Half, Settings};
 use model::client::Step;
 use model::hand::{FAR, Hand, NEAR, first_file};
 use model::plan::{
@@ -287,10 +287,29 @@ fn what_was_answered_is_owed_until_it_is_at_the_server() {
     assert!(!owes(&hand));
     assert!(hand.write(first_file(), 0, &[2; 10]), "nothing is tested");
     assert!(owes(&hand));
+    assert_eq!(hand.halves[NEAR].owed_bytes(), 10);
     hand.carry(FAR);
     assert!(owes(&hand), "nobody has said here that it is done");
     hand.carry_all();
     assert!(!owes(&hand));
+    assert_eq!(hand.halves[NEAR].owed_bytes(), 0);
+}
+
+/// Who must not be told before the server has it.
+#[test]
+fn no_write_is_answered_early_where_that_is_off() {
+    let settings = Settings::of_link(OC1, 200 * MS);
+    let mut hand = Hand::with(
+        Half::near(settings).without_write_behind(),
+        settings,
+        vec![1; 100],
+    );
+    hand.open(BATCH);
+    hand.carry_all();
+    assert!(!hand.write(first_file(), 0, &[2; 10]));
+    assert_eq!(hand.halves[NEAR].owed_bytes(), 0);
+    hand.carry_all();
+    assert_eq!(hand.server.files["f"].last().unwrap()[..10], [2; 10]);
 }
 
 /// A client with an answered write, and a server that takes its time for it.

@@ -190,6 +190,9 @@ pub fn cut_for_long_in_mid_write(mut site: Site, bytes: &[u8]) {
     let output = putting.wait_with_output().unwrap();
     assert!(!output.status.success(), "{}", said(&output));
     assert_part(&site, "new.bin", bytes);
+    // What was answered, and has not come, is told.
+    let lost = "farhaul_writes_lost_bytes_total{peer=\"gwb\"}";
+    assert!(site.world.metric(Side::A, lost) > 0);
     site.world.lab.set_link("loss 0%").unwrap();
     for side in Side::BOTH {
         site.world.wait_peer(side, "up");
@@ -205,6 +208,16 @@ fn invariant_8_a_gateway_killed_in_mid_write_is_an_error() {
         let site = Site::with(SLOWER, test, RESUME, BLOCKS);
         kill_in_mid_write(site, side, &content(15, FILE_BYTES));
     }
+}
+
+#[test]
+fn a_rule_keeps_writes_for_the_server_to_answer() {
+    let rule = "[[rule]]\nmatch = { port = [445] }\nwrite_behind = 'off'";
+    let site = Site::with(LINK, "smbputoff", rule, BLOCKS);
+    let bytes = content(20, FILE_BYTES / 2);
+    done(&mut site.putting("new.bin", &bytes));
+    assert!(site.offered("new.bin") == bytes, "not the file");
+    assert_eq!(site.counted(Side::A, "writes_answered"), 0);
 }
 
 #[test]

@@ -96,6 +96,7 @@ fn rule(name: &str, class: Class, ports: &[u16]) -> Rule {
         reduction: Reduction::Auto,
         compression: Compression::Auto,
         fec: Switch::Auto,
+        write_behind: Switch::Auto,
         client_address: None,
     }
 }

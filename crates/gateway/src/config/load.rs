@@ -322,6 +322,7 @@ pub(super) fn rule(at: usize, written: &written::Rule) -> Rule {
         reduction: or(&written.reduction, Reduction::Auto),
         compression: or(&written.compression, Compression::Auto),
         fec: or(&written.fec, Switch::Auto),
+        write_behind: or(&written.write_behind, Switch::Auto),
         client_address: written.client_address.as_ref().map(|found| found.value),
     }
 }

@@ -299,6 +299,8 @@ pub struct Rule {
     pub compression: Compression,
     /// Forward error correction.
     pub fec: Switch,
+    /// Answers to writes before the server has them.
+    pub write_behind: Switch,
     /// Overrides the far side's default source address.
     pub client_address: Option<ClientAddress>,
 }

@@ -226,6 +226,7 @@ fn rule(rule: &Rule, key: &str) -> Option<String> {
             Compression::Level(level) => level.to_string(),
         },
         "fec" => quoted(words::switch(rule.fec)),
+        "write_behind" => quoted(words::switch(rule.write_behind)),
         "client_address" => quoted(words::client_address(rule.client_address?)),
         _ => return None,
     })

@@ -301,6 +301,12 @@ pub static SECTIONS: &[Section] = &[
                 doc: "Forward error correction on a lossy path: for what counts as interactive, for all of it, or not at all.",
             },
             Key {
+                name: "write_behind",
+                accepts: "\"auto\", \"on\" or \"off\"",
+                default: "\"auto\"",
+                doc: "Whether writes to files may be answered before the server has them. What was answered and not closed is lost with the connection when a gateway dies or the link is gone for longer than `tunnel.resume_max`, and clients that take up their files again by themselves, as Linux does, do not notice: off for those who must.",
+            },
+            Key {
                 name: "client_address",
                 accepts: "\"keep\" or \"gateway\"",
                 default: "absent: as the far gateway's [intercept] says",

@@ -169,6 +169,8 @@ pub struct Rule {
     pub compression: Maybe<Compression>,
     /// `rule.fec`.
     pub fec: Maybe<Switch>,
+    /// `rule.write_behind`.
+    pub write_behind: Maybe<Switch>,
     /// `rule.client_address`.
     pub client_address: Maybe<ClientAddress>,
 }
@@ -507,6 +509,7 @@ fn read_rule(mut reader: Reader<'_, '_>, problems: &mut Problems) -> Rule {
         }),
         compression: reader.value(problems, "compression", compression),
         fec: reader.word(problems, "fec", SWITCH),
+        write_behind: reader.word(problems, "write_behind", SWITCH),
         client_address: reader.word(problems, "client_address", CLIENT_ADDRESS),
         span: reader.finish(problems),
     }

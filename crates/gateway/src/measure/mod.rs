@@ -320,6 +320,7 @@ fn info(peer: &str, facing: Facing) -> FlowInfo {
         class: Class::Background,
         reason: Reason::Optimised,
         facing,
+        writes_behind: true,
     }
 }
 

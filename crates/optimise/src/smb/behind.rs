@@ -28,6 +28,8 @@ const WRITES_MAX: usize = 4096;
 /// What the near half knows of writes.
 #[derive(Debug)]
 pub struct Behind {
+    /// None of its client's writes is answered early.
+    is_off: bool,
     /// Session and tree of the files.
     files: BTreeMap<FileId, (u64, u32)>,
     /// Credits that the far half keeps for writes answered here.
@@ -59,6 +61,7 @@ impl Behind {
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         Self {
+            is_off: false,
             files: BTreeMap::new(),
             room_credits: 0,
             given: 0,
@@ -78,9 +81,22 @@ impl Behind {
         self.bytes_max = settings.behind_bytes_max;
     }
 
+    /// Whatever the far half names: every write is the server's to answer.
+    pub fn turn_off(&mut self) {
+        self.is_off = true;
+    }
+
+    /// Answered here, and not known to be at the server.
+    fn answered_bytes(&self) -> u64 {
+        let late_bytes: u64 = self.late.iter().map(|(_, bytes)| bytes).sum();
+        let passing_bytes = self.passing.as_ref().map_or(0, |(_, bytes)| *bytes);
+        self.unsettled_bytes
+            .saturating_sub(late_bytes + passing_bytes)
+    }
+
     /// The far half has named a file, or does not any more.
     pub fn allow(&mut self, file: FileId, session: u64, tree: u32) {
-        if self.files.len() < FILES_MAX {
+        if self.files.len() < FILES_MAX && !self.is_off {
             self.files.insert(file, (session, tree));
         }
     }
@@ -215,6 +231,11 @@ impl NearSmb {
     pub(crate) fn owes(&self) -> bool {
         let passing_bytes = self.behind.passing.as_ref().map_or(0, |(_, bytes)| *bytes);
         self.behind.unsettled_bytes > passing_bytes
+    }
+
+    /// Bytes of writes that the client believes done, and of which nobody has said here that they are at the server.
+    pub(crate) fn owed_bytes(&self) -> u64 {
+        self.behind.answered_bytes()
     }
 
     /// Gives out the answers for which there is room. While the link is down nobody knows whether the file is still

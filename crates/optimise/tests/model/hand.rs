@@ -36,10 +36,15 @@ pub struct Hand {
 impl Hand {
     /// A client that is connected to a share with the file `f`, in SMB 2.1.
     pub fn new(settings: Settings, content: Vec<u8>) -> Self {
+        Self::with(Half::near(settings), settings, content)
+    }
+
+    /// The same with this near half.
+    pub fn with(near: Half, settings: Settings, content: Vec<u8>) -> Self {
         let mut server = Server::new(Terms::default());
         server.files.insert("f".to_owned(), vec![content]);
         let mut hand = Self {
-            halves: [Half::near(settings), Half::far(settings)],
+            halves: [near, Half::far(settings)],
             server,
             now_ns: 0,
             on_way: [Vec::new(), Vec::new()],

@@ -322,13 +322,7 @@ impl Server {
             }
             .emit(&mut body),
             Command::Create if self.holds(message) => return self.hold(header, credits),
-            Command::Create => {
-                self.open(&CreateRequest::parse(message).unwrap())
-                    .emit(&mut body);
-                if let Some(write) = self.overtakes.take() {
-                    self.write(&write);
-                }
-            }
+            Command::Create => self.create(message).emit(&mut body),
             Command::Close => {
                 self.close(CloseRequest::parse(message).unwrap().file);
                 let facts = FileFacts::default();
@@ -449,6 +443,14 @@ impl Server {
             token: vec![1, 2, 3],
             contexts: Vec::new(),
         }
+    }
+
+    fn create(&mut self, message: &[u8]) -> CreateResponse {
+        let opened = self.open(&CreateRequest::parse(message).unwrap());
+        if let Some(write) = self.overtakes.take() {
+            self.write(&write);
+        }
+        opened
     }
 
     fn open(&mut self, create: &CreateRequest) -> CreateResponse {
