@@ -116,10 +116,10 @@ fn a_number_that_was_given_to_another_file_has_nothing_of_the_one_before() {
 #[test]
 fn what_failed_of_a_file_is_not_told_of_the_one_that_has_its_number_later() {
     for is_left in [false, true] {
-        let full = upload(&noise(6, 300_000), BLOCK, 1, BATCH);
+        let full = upload(&noise(6, 300_000), BLOCK, 1, 0);
         let mut steps = full[..2].to_vec();
         steps.push(if is_left { Step::LogOff } else { Step::Close });
-        let fits = upload(&noise(7, 100_000), BLOCK, 1, BATCH);
+        let fits = upload(&noise(7, 100_000), BLOCK, 1, 0);
         steps.extend(fits);
         let mut plan = Plan::writing(steps, (OC1, 100 * MS)).in_cifs();
         plan.terms.reuses_files = true;
@@ -139,7 +139,7 @@ fn what_failed_of_a_file_is_not_told_of_the_one_that_has_its_number_later() {
 #[test]
 fn what_failed_is_told_at_the_latest_to_who_logs_off() {
     for is_cifs in [false, true] {
-        let mut steps = upload(&noise(6, 300_000), BLOCK, 1, BATCH);
+        let mut steps = upload(&noise(6, 300_000), BLOCK, 1, 0);
         steps.pop();
         steps.push(Step::LogOff);
         let mut plan = in_dialect(Plan::writing(steps, (OC1, 100 * MS)), is_cifs);
@@ -169,7 +169,9 @@ fn what_was_answered_is_there_before_its_session_ends() {
             plan.terms.reuses_files = true;
             let mut world = world(&plan);
             world.run();
-            assert!(writes_answered(&world) > 20);
+            // A client of SMB2 with an oplock of its own hears of each write from the server.
+            let is_early = writes_answered(&world) > 20;
+            assert_eq!(is_early, is_cifs || oplock == 0);
             assert_eq!((world.cut, world.client.errors.len()), (None, 0));
             assert!(content(&world) == bytes);
             assert_eq!(world.client.read_bytes, FILE_BYTES as u64);

@@ -87,6 +87,22 @@ fn times_of_files() {
     compare("smb1.txt", &table);
 }
 
+/// It takes up its files by their names after a lost connection, and does not look at what CLOSE says.
+#[test]
+fn linux_hears_of_each_write_from_the_server() {
+    let bytes = noise(3, 600_000);
+    for (name, early) in [
+        (&b"Windows 2002 5.1"[..], 10),
+        (b"CIFS VFS Client for Linux", 0),
+    ] {
+        let mut plan = writing(upload(&bytes, BLOCK, 1, BATCH), (OC1, 60 * MS));
+        plan.manners.name = name;
+        let world = plan.run();
+        assert_eq!(writes_answered(&world), early);
+        assert!(content(&world) == bytes);
+    }
+}
+
 #[test]
 fn only_what_is_protected_is_read_ahead() {
     let with = |share, oplock| {

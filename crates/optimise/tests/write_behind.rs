@@ -50,25 +50,24 @@ fn times_of_uploads() {
 fn only_what_is_the_clients_alone_is_answered() {
     let bytes = noise(3, 1_000_000);
     let plan = |oplock| writing(upload(&bytes, BLOCK, 1, oplock), (OC1, 60 * MS));
-    assert_eq!(writes_answered(&plan(BATCH).run()), 17);
-    assert_eq!(writes_answered(&plan(8).run()), 17);
     assert_eq!(writes_answered(&plan(0).run()), 17, "lent");
+    for own in [BATCH, EXCLUSIVE] {
+        assert_eq!(writes_answered(&plan(own).run()), 0, "its own");
+        assert_eq!(writes_answered(&plan(own).in_cifs().run()), 17, "SMB1");
+    }
     let mut shared = plan(1);
     shared.terms.write_ns_max = 0;
     assert_eq!(writes_answered(&shared.run()), 0, "level II");
-    let mut unprotected = plan(BATCH);
+    let mut unprotected = plan(0);
     unprotected.terms.grants_oplocks = false;
     assert_eq!(writes_answered(&unprotected.run()), 0, "no oplock");
-    let mut through = plan(BATCH);
+    let mut through = plan(0);
     through.manners.write_flags = 1;
     assert_eq!(writes_answered(&through.run()), 0, "each write through");
-    let mut through = plan(BATCH);
+    let mut through = plan(0);
     through.manners.options = 2;
     assert_eq!(writes_answered(&through.run()), 0, "the file through");
-    let mut durable = plan(BATCH);
-    durable.manners.is_durable = true;
-    assert_eq!(writes_answered(&durable.run()), 0, "durable");
-    let mut signed = plan(BATCH);
+    let mut signed = plan(0);
     signed.terms.security_mode = 3;
     assert_eq!(writes_answered(&signed.run()), 0, "signed");
 }
@@ -101,7 +100,7 @@ fn a_full_disk_is_told_no_later_than_at_close() {
     let mut late = 0;
     for file_bytes_max in [0, 1, 61_440, 700_000, 1_499_999] {
         for (block, outstanding) in [(BLOCK, 1), (4096, 3), (300_000, 2)] {
-            let mut plan = writing(upload(&bytes, block, outstanding, BATCH), (OC1, 100 * MS));
+            let mut plan = writing(upload(&bytes, block, outstanding, 0), (OC1, 100 * MS));
             plan.terms.file_bytes_max = file_bytes_max;
             let mut world = plan.world(false);
             world.run();
@@ -130,7 +129,7 @@ fn what_else_a_server_refuses_is_told_no_later_than_at_close() {
     const ACCESS_DENIED: u32 = 0xc000_0022;
     for refusal in [QUOTA_EXCEEDED, ACCESS_DENIED] {
         for is_cifs in [false, true] {
-            let steps = upload(&noise(9, 500_000), BLOCK, 1, BATCH);
+            let steps = upload(&noise(9, 500_000), BLOCK, 1, 0);
             let mut plan = writing(steps, (OC1, 100 * MS));
             plan.terms.file_bytes_max = 400_000;
             plan.terms.refusal = refusal;
@@ -154,7 +153,7 @@ fn what_failed_is_not_built_on() {
     let cases = chains.map(|behind| (false, behind));
     for (is_cifs, behind) in cases.into_iter().chain([(true, None)]) {
         let run = |file_bytes_max| {
-            let mut steps = upload(&bytes, BLOCK, 1, BATCH);
+            let mut steps = upload(&bytes, BLOCK, 1, 0);
             steps.pop();
             steps.push(Step::SetEnd { bytes: 9, behind });
             if behind.is_none() {
@@ -208,7 +207,7 @@ fn a_printer_is_written_to_as_it_is() {
 #[test]
 fn what_failed_is_told_at_the_latest_when_the_share_is_left() {
     for is_cifs in [false, true] {
-        let mut steps = upload(&noise(6, 300_000), BLOCK, 1, BATCH);
+        let mut steps = upload(&noise(6, 300_000), BLOCK, 1, 0);
         steps.pop();
         steps.push(Step::Leave);
         let mut plan = writing(steps, (OC1, 100 * MS));
@@ -249,38 +248,30 @@ fn what_was_answered_is_there_when_others_get_the_file() {
 /// knows that it may not have come.
 #[test]
 fn what_crossed_the_end_of_early_answers_is_at_the_server_before_others() {
-    for oplock in [0, EXCLUSIVE, BATCH] {
-        let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), vec![1; 100]);
-        let file = first_file();
-        hand.open(oplock);
-        hand.carry(FAR);
-        hand.connect_tree();
-        hand.carry(NEAR);
-        assert!(hand.write(file, 0, &[2; 10]), "nothing is tested");
-        hand.carry(FAR);
-        hand.other_writes(50, vec![3; 10]);
-        if oplock != 0 {
-            // The client is told of the break, and keeps nothing back from then on.
-            hand.carry(NEAR);
-            assert!(!hand.write(file, 10, &[2; 10]), "of an oplock that is gone");
-            continue;
-        }
-        let is_answered = hand.write(file, 10, &[2; 10]);
-        let was_kept = hand.server.let_go.is_empty();
-        assert!(was_kept || !is_answered, "of an oplock that is gone");
-        hand.carry_all();
-        let (_, held) = hand.server.let_go.first().unwrap();
-        assert_eq!(held[..20], [2; 20]);
-        assert!(!hand.write(file, 20, &[2; 10]), "for ever");
-        assert_eq!(hand.cut, None);
-    }
+    let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), vec![1; 100]);
+    let file = first_file();
+    hand.open(0);
+    hand.carry(FAR);
+    hand.connect_tree();
+    hand.carry(NEAR);
+    assert!(hand.write(file, 0, &[2; 10]), "nothing is tested");
+    hand.carry(FAR);
+    hand.other_writes(50, vec![3; 10]);
+    let is_answered = hand.write(file, 10, &[2; 10]);
+    let was_kept = hand.server.let_go.is_empty();
+    assert!(was_kept || !is_answered, "of an oplock that is gone");
+    hand.carry_all();
+    let (_, held) = hand.server.let_go.first().unwrap();
+    assert_eq!(held[..20], [2; 20]);
+    assert!(!hand.write(file, 20, &[2; 10]), "for ever");
+    assert_eq!(hand.cut, None);
 }
 
 /// A client that is gone: what it was told is owed until the server has it.
 #[test]
 fn what_was_answered_is_owed_until_it_is_at_the_server() {
     let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), vec![1; 100]);
-    hand.open(BATCH);
+    hand.open(0);
     hand.carry(FAR);
     hand.carry(NEAR);
     let owes = |hand: &Hand| hand.halves[NEAR].owes();
@@ -304,7 +295,7 @@ fn no_write_is_answered_early_where_that_is_off() {
         settings,
         vec![1; 100],
     );
-    hand.open(BATCH);
+    hand.open(0);
     hand.carry_all();
     assert!(!hand.write(first_file(), 0, &[2; 10]));
     assert_eq!(hand.halves[NEAR].owed_bytes(), 0);
@@ -315,7 +306,7 @@ fn no_write_is_answered_early_where_that_is_off() {
 /// A client with an answered write, and a server that takes its time for it.
 fn told_before_the_server() -> Hand {
     let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), vec![1; 100]);
-    hand.open(BATCH);
+    hand.open(0);
     hand.carry(FAR);
     hand.carry(NEAR);
     hand.server.terms.write_ns_max = 3 * MS;
@@ -373,7 +364,7 @@ fn random_steps(noise: &mut Noise) -> (Vec<Step>, Vec<u8>) {
     for _ in 0..=noise.below(2) {
         steps.push(open(
             SHARE_ALL,
-            [0, LEASE, EXCLUSIVE, BATCH][noise.below(4) as usize],
+            [0, 0, 0, LEASE, EXCLUSIVE, BATCH][noise.below(6) as usize],
         ));
         for _ in 0..=noise.below(7) {
             let offset = noise.below(image.len() as u64 + 1);
@@ -437,5 +428,6 @@ fn random_histories() {
         behind += writes_answered(&world);
         gave_up += u32::from(world.gave_up.is_some());
     }
-    assert!(behind > 1500 && gave_up > 25, "{behind} {gave_up}");
+    // Half of the files are ones whose writes are answered early.
+    assert!(behind > 800 && gave_up > 25, "{behind} {gave_up}");
 }

@@ -79,7 +79,7 @@ fn what_a_neighbour_was_answered_is_seen() {
 }
 
 #[test]
-fn what_a_neighbour_was_answered_under_a_lease_is_seen() {
+fn what_a_neighbour_writes_under_a_lease_is_seen() {
     let site = Site::up(SLOWER, "smbbesidewrite", "");
     read_lease_in_mid_write(&site, "client", 83);
 }

@@ -304,7 +304,7 @@ pub static SECTIONS: &[Section] = &[
                 name: "write_behind",
                 accepts: "\"auto\", \"on\" or \"off\"",
                 default: "\"auto\"",
-                doc: "Whether writes to files may be answered before the server has them. What was answered and not closed is lost with the connection when a gateway dies or the link is gone for longer than `tunnel.resume_max`, and clients that take up their files again by themselves, as Linux does, do not notice: off for those who must.",
+                doc: "Whether writes to files may be answered before the server has them. What was answered and not closed is lost with the connection when a gateway dies or the link is gone for longer than `tunnel.resume_max`, and the client's program hears of a broken connection. Linux, which goes on as if nothing had been, is told of each write by the server where it can be known; mounted with `cache=none` it cannot: off for those.",
             },
             Key {
                 name: "client_address",

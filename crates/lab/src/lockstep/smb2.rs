@@ -21,7 +21,7 @@ const CREDITS: u16 = 31;
 const STATUS_PENDING: u32 = 0x0000_0103;
 const STATUS_MORE_PROCESSING: u32 = 0xc000_0016;
 /// As Windows clients ask for files (MS-SMB2 2.2.13).
-const OPLOCK_BATCH: u8 = 0x09;
+const OPLOCK_NONE: u8 = 0;
 const OPLOCK_LEASE: u8 = 0xff;
 /// To read, to keep open and to write.
 const LEASE_STATE: u32 = 7;
@@ -173,7 +173,7 @@ impl Smb2 {
         let name = wide(name);
         let (oplock, share, contexts) = match self.has_leases {
             true => (OPLOCK_LEASE, SHARE_ALL, lease()),
-            false => (OPLOCK_BATCH, share, Vec::new()),
+            false => (OPLOCK_NONE, share, Vec::new()),
         };
         let name_at = HEADER_BYTES + 56;
         let contexts_at = (name_at + name.len()).next_multiple_of(8);

@@ -1,7 +1,9 @@
 //! Which writes the near half may answer, and what becomes of them next to the server. The other part of `far`.
 //!
-//! A file's writes may be answered early while nobody else can read it without a break before: the client holds an
-//! exclusive or batch oplock or a lease to write, or the far half has borrowed an exclusive one. The server does what it
+//! A file's writes may be answered early while nobody else can read it without a break before: the far half has borrowed
+//! an exclusive oplock, or a client of SMB1 has one, or a batch oplock. Who asks for an oplock or a lease in SMB2 and wants
+//! to take up its file again after a lost connection repeats what was not answered, and nothing else; who does not want to
+//! is Linux, which takes it up all the same, by its name, and does not look at what CLOSE says (fs/smb/client/file.c). The server does what it
 //! is asked in any order, and the client believes its writes done: so whatever the client asks next waits until they
 //! are, but for other writes to other places; and so does the client's end, for a server may drop what it has begun. A
 //! write that failed after it was answered makes every later request fail that moves the file's bytes, and its FLUSH and
@@ -19,9 +21,7 @@ use super::message::{Message, Room};
 use super::netbios::{PREFIX_BYTES, Piece};
 use super::pending::{Purpose, Request};
 use super::smb2::header::{Command, Header, set_credits, set_message_id};
-use super::smb2::open::{
-    CONTEXTS_DURABLE, CreateRequest, FileId, OPTIONS_WITHOUT_DELAY, WRITES_ANYWHERE,
-};
+use super::smb2::open::{CreateRequest, FileId, OPTIONS_WITHOUT_DELAY, WRITES_ANYWHERE};
 use super::smb2::transfer::{STATUS_DISK_FULL, STATUS_OK, WriteHead, WriteResponse};
 use crate::output::Outbox;
 use crate::reason::Reason;
@@ -270,9 +270,8 @@ impl FarSmb {
         let keeps_writes = file.protection.keeps_writes();
         let (session, tree) = (file.session, file.tree);
         let is_plain = may_be_late(asked.access, asked.options);
-        let mut names = asked.contexts.iter().map(|context| context.name.as_slice());
-        let is_durable = names.any(|name| CONTEXTS_DURABLE.contains(&name));
-        let is_safe = keeps_writes && is_plain && !is_durable && !self.reading.is_quiet;
+        let is_lent = self.lent.has(id);
+        let is_safe = keeps_writes && is_plain && is_lent && !self.reading.is_quiet;
         if is_safe && self.ids.begin() {
             file.was_told = true;
             self.writing.allow(id, session, tree, out);

@@ -19,6 +19,7 @@ use crate::stats::Stats;
 impl FarCifs {
     /// A file was opened: tells the near half if it may answer writes of it.
     pub(super) fn consider_writing(&mut self, id: FileId, may_be_late: bool, out: &mut Outbox) {
+        let may_be_late = may_be_late && !self.agreed.takes_up_files();
         let is_possible = may_be_late && self.agreed.can_read_ahead() && !self.reading.is_quiet;
         let file = self.reading.files.get(id).filter(|_| is_possible);
         let Some(file) = file.filter(|file| file.protection.keeps_writes()) else {

@@ -53,7 +53,7 @@ impl Client {
                 let setup = SessionSetupRequest {
                     buffer_bytes_max: 4356,
                     capabilities: self.manners.capabilities,
-                    security: vec![9; 40],
+                    security: [&[9; 40], self.manners.name].concat(),
                 };
                 self.cifs_send(Command::SessionSetup, SESSION_SETUP_ANDX, |message| {
                     setup.emit(message);

@@ -86,8 +86,9 @@ pub struct Manners {
     pub is_durable: bool,
     /// Begins in SMB1, and stays with it if the server does.
     pub begins_in_cifs: bool,
-    /// What it can do in SMB1.
+    /// What it can do in SMB1, and what it calls itself there.
     pub capabilities: u32,
+    pub name: &'static [u8],
 }
 
 impl Default for Manners {
@@ -104,6 +105,7 @@ impl Default for Manners {
             is_durable: false,
             begins_in_cifs: false,
             capabilities: cifs::CAPABILITIES,
+            name: b"Windows 2002 5.1",
         }
     }
 }
