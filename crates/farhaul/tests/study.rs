@@ -2,6 +2,7 @@
 //! Needs root, and fails without. Nothing here depends on how fast the machine is.
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -223,6 +224,53 @@ fn of_a_folder_whose_time_is_up_the_pace_counts() {
     assert!(row["detail"]["files_done"].as_u64() < Some(400), "{row}");
     assert!(row["value"].as_f64() > Some(100.0), "{row}");
     assert_eq!(row["detail"]["faults"], 0, "{row}");
+}
+
+/// Whoever may run it by sudo is given what it makes, and no folder that was there.
+#[test]
+fn only_what_was_made_belongs_to_who_called_sudo() {
+    const CALLER: u32 = 65_534;
+    let folder = Folder::new("sudo");
+    let (plan, name) = (
+        folder.file("one.toml"),
+        format!("t{}-sudo", std::process::id()),
+    );
+    let text = "name = 'one'\n[[cells]]\nrate = ['20mbit']\ndelay = ['0ms']\nclient = ['lockstep-smb2']\n\
+                config = ['B']\nsize = '1 MiB'\n";
+    std::fs::write(&plan, text).unwrap();
+    let run = |out: &str| {
+        let words = ["lab", "run", &plan, "--resume", "--name", &name, "--out"];
+        let caller = CALLER.to_string();
+        Command::new(FARHAUL)
+            .args(words)
+            .arg(folder.file(out))
+            .env("SUDO_UID", &caller)
+            .env("SUDO_GID", &caller)
+            .output()
+            .unwrap()
+    };
+    let owner = |path: &str| {
+        let seen = std::fs::symlink_metadata(folder.file(path)).unwrap();
+        assert!(!seen.is_symlink(), "{path}");
+        (seen.uid(), seen.gid())
+    };
+    let (root, caller) = ((0, 0), (CALLER, CALLER));
+    std::fs::create_dir(folder.file("kept")).unwrap();
+    symlink("kept", folder.file("link")).unwrap();
+    let made = run("link/new/deep");
+    assert!(made.status.success(), "{}", said(&made));
+    assert_eq!(owner("kept"), root);
+    for path in ["kept/new", "kept/new/deep", "kept/new/deep/one.json"] {
+        assert_eq!(owner(path), caller, "{path}");
+    }
+    // Into what is there; nothing is left to be run.
+    let theirs = folder.file("kept/theirs.json");
+    std::fs::copy(folder.file("kept/new/deep/one.json"), theirs).unwrap();
+    symlink("theirs.json", folder.file("kept/one.json")).unwrap();
+    let again = run("link");
+    assert!(again.status.success(), "{}", said(&again));
+    let found = ["kept", "kept/theirs.json", "kept/one.json"].map(owner);
+    assert_eq!(found, [root, root, caller]);
 }
 
 #[test]

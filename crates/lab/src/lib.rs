@@ -12,6 +12,7 @@
 
 pub mod awake;
 pub mod calibrate;
+mod caller;
 mod capture;
 pub mod demo;
 pub mod deployment;

@@ -11,8 +11,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::error::{During, LabError};
-use crate::sandbox::write_whole;
+use crate::caller::{Caller, make_folder};
+use crate::error::LabError;
+use crate::sandbox::write_whole_for;
 
 /// A run of a measuring verb.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -227,7 +228,7 @@ impl Measurement {
     }
 
     /// Writes `FOLDER/NAME.json`, whole or not at all, and returns its path.
-    /// Under sudo the file belongs to who called sudo.
+    /// Under sudo the file, and folders that were missing, belong to who called sudo.
     pub fn write(&self, folder: &Path) -> Result<PathBuf, LabError> {
         let path = folder.join(format!("{}.json", self.name));
         let mut text = serde_json::to_string_pretty(self).map_err(|error| LabError::Invalid {
@@ -235,29 +236,15 @@ impl Measurement {
             why: error.to_string(),
         })?;
         text.push('\n');
-        fs::create_dir_all(folder).during(|| format!("making {}", folder.display()))?;
-        write_whole(&path, text.as_bytes())?;
-        give_to_caller(&[folder, &path]);
+        make_folder(folder)?;
+        write_whole_for(Caller::of_sudo(), &path, text.as_bytes())?;
         Ok(path)
     }
 
     /// Writes a page of it beside it, `FOLDER/NAME.md`.
     pub fn write_page(&self, folder: &Path, page: &str) -> Result<(), LabError> {
         let path = folder.join(format!("{}.md", self.name));
-        write_whole(&path, page.as_bytes())?;
-        give_to_caller(&[&path]);
-        Ok(())
-    }
-}
-
-/// Hands files to the user behind sudo. A file that stays root's can still be
-/// read, so failing is no error.
-fn give_to_caller(paths: &[&Path]) {
-    let id = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
-    if let (Some(user), Some(group)) = (id("SUDO_UID"), id("SUDO_GID")) {
-        for path in paths {
-            let _ = std::os::unix::fs::chown(path, Some(user), Some(group));
-        }
+        write_whole_for(Caller::of_sudo(), &path, page.as_bytes())
     }
 }
 

@@ -7,7 +7,7 @@
 //! processes): nothing of anyone else is ever touched.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -16,6 +16,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::caller::Caller;
 use crate::error::{During, LabError, require_root};
 use crate::netns::Namespace;
 use crate::process::{ProcessId, end_all};
@@ -423,10 +424,37 @@ fn lock() -> Result<File, LabError> {
 
 /// Writes a file that is seen complete or not at all.
 pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), LabError> {
+    write_whole_for(None, path, content)
+}
+
+/// The same; the file is the caller's.
+pub(crate) fn write_whole_for(
+    caller: Option<Caller>,
+    path: &Path,
+    content: &[u8],
+) -> Result<(), LabError> {
     let draft = path.with_extension(format!("{}.new", std::process::id()));
-    fs::write(&draft, content)
-        .and_then(|()| fs::rename(&draft, path))
-        .during(|| format!("writing {}", path.display()))
+    let write = || {
+        let mut file = new_file(&draft)?;
+        if let Some(caller) = caller {
+            caller.give(&file);
+        }
+        file.write_all(content)?;
+        fs::rename(&draft, path)
+    };
+    write().during(|| format!("writing {}", path.display()))
+}
+
+/// A new file, not what is there of that name, nor what a link of that name leads to.
+fn new_file(path: &Path) -> io::Result<File> {
+    match File::create_new(path) {
+        // Left by a process of this number that was killed.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_file(path)?;
+            File::create_new(path)
+        }
+        created => created,
+    }
 }
 
 fn check_name(name: &str) -> Result<(), LabError> {
@@ -437,4 +465,27 @@ fn check_name(name: &str) -> Result<(), LabError> {
     Err(LabError::BadName {
         name: name.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_where_the_draft_goes_is_not_followed() {
+        let folder = std::env::temp_dir().join(format!("farhaul-draft-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let (path, other) = (folder.join("x.json"), folder.join("other"));
+        fs::write(&other, "theirs").unwrap();
+        symlink(&other, folder.join(format!("x.{}.new", std::process::id()))).unwrap();
+        write_whole(&path, b"ours").unwrap();
+        let found = [&path, &other].map(|path| fs::read_to_string(path).unwrap());
+        let is_link = fs::symlink_metadata(&path).unwrap().is_symlink();
+        let left = fs::read_dir(&folder).unwrap().count();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, ["ours", "theirs"]);
+        assert_eq!((is_link, left), (false, 2));
+    }
 }

@@ -11,8 +11,9 @@ use std::time::Duration;
 use super::child::Program;
 use super::memo::MemoOptions;
 use super::single::serving;
+use crate::caller::make_folder;
 use crate::deployment::Lab;
-use crate::error::{During, LabError};
+use crate::error::LabError;
 use crate::measurement::{Op, Row};
 use crate::probe::campaign::Campaign;
 use crate::topology::{LabOptions, SERVER};
@@ -84,7 +85,7 @@ fn rows_of(campaign: &Campaign, looks: &[Look]) -> Vec<Row> {
 
 fn campaign(options: &MemoOptions) -> Result<(Campaign, Vec<Look>), LabError> {
     let folder = &options.folder;
-    fs::create_dir_all(folder).during(|| format!("making {}", folder.display()))?;
+    make_folder(folder)?;
     let file = folder.join(format!("probe-{NAME}.jsonl"));
     // What an earlier go left; there may be nothing.
     let _ = fs::remove_file(&file);

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::child::Program;
 use super::single::serving;
+use crate::caller::make_folder;
 use crate::deployment::Lab;
-use crate::error::{During, LabError};
+use crate::error::LabError;
 use crate::measurement::{Op, Row};
 use crate::probe::campaign::group::Group;
 use crate::probe::campaign::{Campaign, window_name};
@@ -138,8 +139,7 @@ pub fn rows(
 }
 
 fn campaign(options: &MemoOptions, table: &Table, circuit: &Circuit) -> Result<Campaign, LabError> {
-    std::fs::create_dir_all(&options.folder)
-        .during(|| format!("making {}", options.folder.display()))?;
+    make_folder(&options.folder)?;
     let lab_options = LabOptions::new(&options.lab, &options.program).with_link(circuit.words);
     let mut lab = Lab::up(&lab_options)?;
     lab.interrupt_by(Arc::clone(&options.stop));

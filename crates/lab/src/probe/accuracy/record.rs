@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use super::Run;
+use crate::caller::make_folder;
 use crate::error::{During, LabError};
 use crate::probe::report::Report;
 
@@ -85,9 +86,7 @@ impl Record {
 
 fn make_folder_of(path: &Path) -> Result<(), LabError> {
     match path.parent() {
-        Some(folder) => {
-            fs::create_dir_all(folder).during(|| format!("making {}", folder.display()))
-        }
+        Some(folder) => make_folder(folder),
         None => Ok(()),
     }
 }
