@@ -186,6 +186,8 @@ pub struct Cell {
     pub size_bytes: u64,
     /// In so many files.
     pub files: u32,
+    /// Size and number of files for its name, as far as other cells differ from it in nothing else.
+    pub(super) apart: String,
     /// Samples of it.
     pub repeat: u32,
     /// How long its client may take, in seconds.
@@ -210,7 +212,7 @@ impl Cell {
         if let Some(bytes) = self.receive_buffer_bytes {
             name += &format!(" rcvbuf {bytes}");
         }
-        name
+        name + &self.apart
     }
 
     /// Its name.

@@ -1,6 +1,6 @@
 //! The link of a cell, and the most that any protocol could get out of it.
 
-use farhaul_link::{LinkProfile, Loss};
+use farhaul_link::{LinkProfile, Loss, QueueLimit};
 
 /// TCP payload of a full-size frame: MTU 1500 less headers and the time stamp option.
 const PAYLOAD_BYTES: f64 = 1448.0;
@@ -18,6 +18,8 @@ pub struct Circuit {
     pub jitter_ms: f64,
     /// Share of packets lost on the wire.
     pub loss: f64,
+    /// Its queue, where one was asked for.
+    pub queue: Option<String>,
     /// The link in the words of `farhaul link`.
     pub words: String,
     rtt_min_s: f64,
@@ -44,6 +46,7 @@ impl Circuit {
             delay_ms: back.delay_ns as f64 / 1e6,
             jitter_ms: back.jitter_ns as f64 / 1e6,
             loss,
+            queue: (back.queue != QueueLimit::Auto).then(|| back.queue.to_string()),
             words: words.to_owned(),
             rtt_min_s: 2.0 * back.delay_min_ns() as f64 / 1e9,
         })
@@ -54,16 +57,19 @@ impl Circuit {
         self.rate_bit_per_s as f64 / 1e6
     }
 
-    /// Short stable name: `51.84M/100ms/1%`.
+    /// Short stable name: `51.84M/100ms/1%`, and its queue where one was asked for.
     pub fn name(&self) -> String {
         let mut name = format!("{}M/{}ms", digits(self.rate_mbit()), digits(self.delay_ms));
         if self.jitter_ms > 0.0 {
             name += &format!("±{}", digits(self.jitter_ms));
         }
         if self.loss > 0.0 {
-            name += &format!("/{}%", digits(self.loss * 100.0));
+            name += &format!("/{}%", percent(self.loss));
         }
-        name
+        match &self.queue {
+            Some(queue) => name + &format!(" queue {queue}"),
+            None => name,
+        }
     }
 
     /// TCP payload that fits through, without the packets that are lost.
@@ -87,10 +93,18 @@ impl Circuit {
     }
 }
 
+/// A share in percent, as one writes it in a plan: links know billionths.
+pub(crate) fn percent(share: f64) -> String {
+    trimmed(&format!("{:.7}", share * 100.0)).to_owned()
+}
+
 /// Without needless digits.
 fn digits(value: f64) -> String {
-    let text = format!("{value:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    trimmed(&format!("{value:.4}")).to_owned()
+}
+
+fn trimmed(number: &str) -> &str {
+    number.trim_end_matches('0').trim_end_matches('.')
 }
 
 #[cfg(test)]
@@ -119,7 +133,17 @@ mod tests {
         for (words, expected) in [
             ("rate 1.544mbit delay 0ms", "1.544M/0ms"),
             ("rate 51.84mbit delay 100ms loss 0.1%", "51.84M/100ms/0.1%"),
+            (
+                "rate 51.84mbit delay 100ms loss 0.0000001%",
+                "51.84M/100ms/0.0000001%",
+            ),
             ("rate 10mbit delay 30ms jitter 5ms", "10M/30ms±5"),
+            ("rate 10mbit delay 30ms queue auto", "10M/30ms"),
+            (
+                "rate 10mbit delay 30ms loss 7% queue 200ms",
+                "10M/30ms/7% queue 200ms",
+            ),
+            ("rate 10mbit delay 30ms queue 64kb", "10M/30ms queue 64000b"),
         ] {
             assert_eq!(Circuit::parse(words).unwrap().name(), expected);
         }

@@ -24,6 +24,7 @@
 //! within = 0.15
 //! ```
 
+mod apart;
 mod cell;
 mod circuit;
 mod error;
@@ -34,8 +35,10 @@ mod written;
 
 use std::path::Path;
 
+pub(crate) use apart::size_words;
 pub use cell::{Cell, Client, Config, Work};
 pub use circuit::Circuit;
+pub(crate) use circuit::percent;
 pub use error::PlanError;
 
 /// A plan.

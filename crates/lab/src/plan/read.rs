@@ -6,6 +6,7 @@ use std::ops::{Range, RangeInclusive};
 use farhaul_link::LinkProfile;
 use toml::Spanned;
 
+use super::apart::tell_apart;
 use super::cell::{Cell, Client, Config, Work};
 use super::circuit::Circuit;
 use super::error::PlanError;
@@ -36,9 +37,13 @@ pub(super) fn read(file: &str, text: &str) -> Result<Plan, PlanError> {
         cell_s: reader.or(written.cell_s.as_ref(), "cell_s", SECONDS, CELL_S)?,
     };
     let mut cells = Vec::new();
+    let mut ends = Vec::new();
     for block in &written.cells {
         reader.block(block, &all, &mut cells)?;
+        ends.push((cells.len(), block));
     }
+    tell_apart(&mut cells);
+    reader.check_different(&ends, &cells)?;
     let name = reader.name(&written.name)?;
     reader.check_all(&cells, &written.name)?;
     let expected = written.expect.iter();
@@ -220,6 +225,7 @@ impl Reader<'_> {
                         receive_buffer_bytes,
                         size_bytes: kind.size_bytes,
                         files: kind.files,
+                        apart: String::new(),
                         repeat: kind.repeat,
                         most_s: kind.most_s,
                         least_of_limit: kind.least_of_limit,
@@ -233,7 +239,7 @@ impl Reader<'_> {
                 }
             }
         }
-        self.check_different(block, cells)
+        Ok(())
     }
 
     /// What all cells of a block have in common.
@@ -254,10 +260,12 @@ impl Reader<'_> {
         })
     }
 
-    fn check_different(&self, block: &Block, cells: &[Cell]) -> Result<(), PlanError> {
+    /// `ends`: each block with the number of cells up to its last.
+    fn check_different(&self, ends: &[(usize, &Block)], cells: &[Cell]) -> Result<(), PlanError> {
         let mut known = BTreeSet::new();
-        for name in cells.iter().map(Cell::name) {
-            if known.contains(&name) {
+        for (at, name) in cells.iter().map(Cell::name).enumerate() {
+            let block = ends.iter().find(|(end, _)| at < *end);
+            if let (true, Some((_, block))) = (known.contains(&name), block) {
                 let why = format!("`{name}` is there twice");
                 return Err(self.wrong(block.client.span(), "cells", why));
             }

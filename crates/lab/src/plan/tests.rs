@@ -157,3 +157,78 @@ fn the_plans_of_the_repository_are_right() {
         assert!(!plan.about.is_empty());
     }
 }
+
+#[test]
+fn cells_that_differ_in_queue_or_size_or_files_have_different_names() {
+    let block = |more: &str| {
+        format!(
+            "[[cells]]\nrate = ['1mbit']\ndelay = ['30ms']\nclient = ['smbclient']\nwork = ['folder']\n{more}"
+        )
+    };
+    let names = |blocks: &[&str]| {
+        let blocks: String = blocks.iter().map(|more| block(more)).collect();
+        let plan = Plan::parse("p", &format!("name = 'x'\n{blocks}"))?;
+        Ok::<Vec<String>, PlanError>(plan.cells.iter().map(Cell::name).collect())
+    };
+    let queues = "queue = ['auto', '50ms', '0.2s', '64kb', '50p']\nconfig = ['A']\nsize = '1 MB'\n";
+    let expected = [
+        "",
+        " queue 50ms",
+        " queue 200ms",
+        " queue 64000b",
+        " queue 50p",
+    ];
+    let expected = expected.map(|queue| format!("1M/30ms{queue} smbclient folder A"));
+    assert_eq!(names(&[queues]).unwrap(), expected);
+
+    let amounts = [
+        "config = ['B', 'A']\nsize = '10 MB'\nfiles = 100\n",
+        "config = ['A']\nsize = '1 MiB'\nfiles = 100\n",
+        "config = ['T']\nsize = '5 MB'\nfiles = 7\n",
+    ];
+    let expected = ["10 MB B", "10 MB A", "1 MiB A", "5 MB T"];
+    let expected = expected.map(|words| format!("1M/30ms smbclient folder {words}"));
+    assert_eq!(names(&amounts).unwrap(), expected);
+    let more = [
+        &amounts[..2],
+        &["config = ['A']\nsize = '1 MiB'\nfiles = 9\n"],
+    ]
+    .concat();
+    let found = names(&more).unwrap();
+    let expected = [
+        "100 files 10 MB B",
+        "100 files 10 MB A",
+        "100 files 1 MiB A",
+        "9 files 1 MiB A",
+    ];
+    let expected = expected.map(|words| format!("1M/30ms smbclient folder {words}"));
+    assert_eq!(found, expected);
+
+    // What was never there twice is called as before.
+    let alone = names(&[amounts[0], amounts[2]]).unwrap();
+    let expected = ["B", "A", "T"].map(|config| format!("1M/30ms smbclient folder {config}"));
+    assert_eq!(alone, expected);
+    let twice = names(&[amounts[0], amounts[1], amounts[1]]).unwrap_err();
+    let told = "p, line 21: cells: `1M/30ms smbclient folder 1 MiB A` is there twice";
+    assert_eq!(twice.to_string(), told);
+}
+
+/// Results that are kept know their cells by name.
+#[test]
+fn cells_of_kept_results_are_called_as_they_were() {
+    let kept = include_str!("../../../../docs/results/wx2006-cifs.json");
+    let kept: crate::measurement::Measurement = serde_json::from_str(kept).unwrap();
+    let plan = Plan::parse("kept", &kept.plan).unwrap();
+    let names: Vec<_> = plan.cells.iter().map(Cell::name).collect();
+    assert_eq!(names.len(), 80);
+    for name in names {
+        let is_it = |row: &crate::measurement::Row| {
+            row.metric == "throughput" && format!("{} {}", row.scenario, row.config) == name
+        };
+        assert_eq!(
+            kept.rows.iter().filter(|row| is_it(row)).count(),
+            1,
+            "{name}"
+        );
+    }
+}

@@ -1,8 +1,9 @@
-//! Rows that belong together: one client, one work, one rate; throughput against delay, or against loss.
+//! Rows that belong together: one client, one work, one rate, one queue; throughput against delay, or against loss.
 
 use serde_json::Value;
 
 use crate::measurement::Row;
+use crate::plan::size_words;
 
 /// What a group's cells differ in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,10 @@ pub(super) struct Group<'a> {
     pub(super) client: &'a str,
     pub(super) work: &'a str,
     pub(super) buffer: Option<u64>,
+    /// The link's, where one was asked for.
+    queue: Option<&'a str>,
+    /// Bytes and files, where some link has several of these.
+    amount: Option<(u64, u64)>,
     /// In ascending order.
     pub(super) points: Vec<Point<'a>>,
 }
@@ -42,6 +47,17 @@ impl Point<'_> {
 
     pub(super) fn value(&self, config: &str) -> Option<f64> {
         self.row(config)?.value
+    }
+
+    /// Whether a configuration is there more than once.
+    fn is_mixed(&self) -> bool {
+        let mut rows = self.rows.iter().enumerate();
+        rows.any(|(at, row)| {
+            let others = self.rows.iter().skip(at + 1);
+            others
+                .map(|other| &other.config)
+                .any(|other| *other == row.config)
+        })
     }
 
     /// What nothing can be above: of the longest transfer.
@@ -75,8 +91,15 @@ impl Group<'_> {
         if self.jitter_ms > 0.0 {
             title += &format!(", jitter {} ms", self.jitter_ms);
         }
-        match self.buffer {
-            Some(bytes) => title + &format!(", receive buffer of {bytes} bytes"),
+        if let Some(queue) = self.queue {
+            title += &format!(", queue {queue}");
+        }
+        if let Some(bytes) = self.buffer {
+            title += &format!(", receive buffer of {bytes} bytes");
+        }
+        match self.amount {
+            Some((bytes, 1)) => title + &format!(", {}", size_words(bytes)),
+            Some((bytes, files)) => title + &format!(", {} in {files} files", size_words(bytes)),
             None => title,
         }
     }
@@ -88,8 +111,10 @@ pub(super) fn groups(rows: &[Row]) -> Vec<Group<'_>> {
     let throughput = rows.iter().filter(|row| row.metric == "throughput");
     for (row, mut group) in throughput.filter_map(|row| Some((row, alone(row)?))) {
         // Loss is what differs where the same delay has several.
-        let is_lossy = |other: &&Row| is_alike(row, other) && number(other, "loss") > Some(0.0);
-        if rows.iter().filter(|other| is_lossy(other)).count() > 1 {
+        let alike = rows.iter().filter(|other| is_alike(row, other));
+        let mut losses = alike.filter_map(|other| number(other, "loss").filter(|loss| *loss > 0.0));
+        let first = losses.next();
+        if losses.any(|loss| Some(loss) != first) {
             group.against = Against::Loss;
         }
         match groups.iter_mut().find(|other| other.takes(&group)) {
@@ -104,24 +129,52 @@ pub(super) fn groups(rows: &[Row]) -> Vec<Group<'_>> {
             Against::Loss => one.loss.total_cmp(&other.loss),
         });
     }
-    groups
+    groups.into_iter().flat_map(by_amount).collect()
+}
+
+/// A group for each amount, where some link has several: one point has one value of a configuration.
+fn by_amount(group: Group<'_>) -> Vec<Group<'_>> {
+    if !group.points.iter().any(Point::is_mixed) {
+        return vec![group];
+    }
+    let rows = group.points.iter().flat_map(|point| &point.rows);
+    let mut parts: Vec<Group<'_>> = Vec::new();
+    for (row, mut one) in rows.filter_map(|row| Some((row, alone(row)?))) {
+        one.against = group.against;
+        one.amount = amount(row);
+        match parts.iter_mut().find(|part| part.amount == one.amount) {
+            Some(part) => part.add(one),
+            None => parts.push(one),
+        }
+    }
+    parts
+}
+
+fn amount(row: &Row) -> Option<(u64, u64)> {
+    let count = |key: &str| row.detail.get(key)?.as_u64();
+    Some((count("size_bytes")?, count("files")?))
 }
 
 /// Whether two rows are of one client on one link but for its loss.
 fn is_alike(row: &Row, other: &Row) -> bool {
-    const KEYS: [&str; 6] = [
+    // Rows of before there was one, or where nobody asked for one, have none.
+    fn detail<'a>(row: &'a Row, key: &str) -> Option<&'a Value> {
+        row.detail.get(key).filter(|value| !value.is_null())
+    }
+    const KEYS: [&str; 7] = [
         "rate_mbit",
         "delay_ms",
         "jitter_ms",
         "client",
         "work",
         "receive_buffer_bytes",
+        "queue",
     ];
     row.config == other.config
         && row.metric == other.metric
         && KEYS
             .iter()
-            .all(|key| row.detail.get(*key) == other.detail.get(*key))
+            .all(|key| detail(row, key) == detail(other, key))
 }
 
 /// A group of one row; `None` where the row is not one of a study.
@@ -139,6 +192,8 @@ fn alone(row: &Row) -> Option<Group<'_>> {
             .detail
             .get("receive_buffer_bytes")
             .and_then(Value::as_u64),
+        queue: word("queue"),
+        amount: None,
         points: vec![Point {
             delay_ms,
             loss,
@@ -158,6 +213,7 @@ impl<'a> Group<'a> {
                 group.rate_mbit.to_bits(),
                 group.jitter_ms.to_bits(),
                 group.buffer,
+                group.queue,
             )
         };
         let loss = |group: &Self| group.points.first().map(|point| point.loss.to_bits());
@@ -272,6 +328,48 @@ mod tests {
         assert_eq!(groups.len(), 2);
         assert!(groups.iter().all(|group| group.against == Against::Loss));
         assert_eq!(groups[1].place(&groups[1].points[1]), 1.0);
+    }
+
+    #[test]
+    fn cells_of_several_queues_or_sizes_are_not_drawn_in_one_chart() {
+        let of = |delay: f64, queue: Option<&str>, mebibytes: u64, config: &str| {
+            row(delay, 0.01, config, 5.0)
+                .detail("queue", queue)
+                .detail("size_bytes", mebibytes << 20)
+                .detail("files", 1)
+        };
+        let mut rows = vec![row(250.0, 0.01, "B", 4.0)];
+        for queue in [None, Some("50ms"), Some("64000b")] {
+            rows.extend(["B", "A"].map(|config| of(0.0, queue, 10, config)));
+        }
+        let titles = |rows: &[Row]| {
+            let groups = groups(rows);
+            assert!(groups.iter().all(|group| group.against == Against::Delay));
+            let told = groups.iter().map(|group| {
+                let rows = group.points.iter().map(|point| point.rows.len());
+                (group.title(), rows.collect())
+            });
+            told.collect::<Vec<(String, Vec<usize>)>>()
+        };
+        let told = |more: &str, rows: &[usize]| {
+            (format!("smbget read, 51.84 Mbit/s{more}"), rows.to_vec())
+        };
+        assert_eq!(
+            titles(&rows),
+            [
+                told("", &[2, 1]),
+                told(", queue 50ms", &[2]),
+                told(", queue 64000b", &[2]),
+            ]
+        );
+        // Sizes that differ from link to link belong together, as long as each link has one.
+        rows = vec![of(0.0, None, 10, "B"), of(250.0, None, 100, "B")];
+        assert_eq!(titles(&rows), [told("", &[1, 1])]);
+        rows.push(of(250.0, None, 10, "B"));
+        assert_eq!(
+            titles(&rows),
+            [told(", 10 MiB", &[1, 1]), told(", 100 MiB", &[1])]
+        );
     }
 
     #[test]

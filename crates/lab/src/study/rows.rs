@@ -117,6 +117,7 @@ fn described(row: Row, cell: &Cell, commit: Option<&str>) -> Row {
         .detail("delay_ms", cell.circuit.delay_ms)
         .detail("jitter_ms", cell.circuit.jitter_ms)
         .detail("loss", cell.circuit.loss)
+        .detail("queue", cell.circuit.queue.clone())
         .detail("client", cell.client.word())
         .detail("work", cell.work.word())
         .detail("receive_buffer_bytes", cell.receive_buffer_bytes)
@@ -513,6 +514,23 @@ pub(super) mod tests {
         ];
         assert_eq!(said(&whole), expected);
         assert_eq!(said(&failed), [Value::Null, Value::Null, Value::Null]);
+    }
+
+    #[test]
+    fn a_row_says_which_queue_was_asked_for() {
+        let text = "name = 'x'\n[[cells]]\nrate = ['1mbit']\ndelay = ['0ms']\nqueue = ['auto', '50ms']\n\
+                    client = ['smbclient']\nconfig = ['B']\nsize = '1 MiB'\n";
+        let plan = Plan::parse("p", text).unwrap();
+        let said = plan.cells.iter().map(|cell| {
+            let row = row(cell, None, &[], &[]);
+            (row.scenario, row.detail["queue"].clone())
+        });
+        let expected = [
+            ("1M/0ms smbclient read", Value::Null),
+            ("1M/0ms queue 50ms smbclient read", json!("50ms")),
+        ];
+        let expected = expected.map(|(name, queue)| (name.to_owned(), queue));
+        assert_eq!(said.collect::<Vec<_>>(), expected);
     }
 
     #[test]
