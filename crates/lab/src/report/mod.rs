@@ -219,6 +219,19 @@ mod tests {
         assert!(!page.contains("dashed: the study") && !page.contains("in the study"));
     }
 
+    #[test]
+    fn losses_have_the_plans_digits() {
+        let mut lossy = document();
+        for (row, loss) in lossy.rows.iter_mut().zip([0.0001, 0.0001, 0.07, 0.07]) {
+            row.detail.insert("loss".to_owned(), json!(loss));
+            row.detail.insert("delay_ms".to_owned(), json!(30.0));
+        }
+        let page = page(&[lossy]);
+        for expected in ["<tr><td>0.01 %</td>", "<tr><td>7 %</td>"] {
+            assert!(page.contains(expected), "{expected} is not in {page}");
+        }
+    }
+
     /// Who has it on paper cannot open anything.
     #[test]
     fn the_plan_stands_on_the_page_and_on_paper() {

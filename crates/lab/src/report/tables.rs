@@ -8,6 +8,7 @@ use super::figure::{ratio, study};
 use super::group::{Against, Group, Point, Turn, turn};
 use super::paper::{self, Printed};
 use crate::measurement::{Op, Row};
+use crate::plan;
 use crate::probe::campaign::chart::escaped;
 use crate::study::{BUFFERS, DIALECT, SERVER_BUFFERS};
 
@@ -85,7 +86,7 @@ pub(super) fn of_group(group: &Group<'_>, printed: &[Printed]) -> String {
     for point in &group.points {
         let place = match group.against {
             Against::Delay => format!("{} ms", point.delay_ms),
-            Against::Loss => format!("{:.1} %", point.loss * 100.0),
+            Against::Loss => format!("{} %", plan::percent(point.loss)),
         };
         // Writing to a String cannot fail.
         let _ = write!(
