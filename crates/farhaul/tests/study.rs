@@ -226,6 +226,28 @@ fn of_a_folder_whose_time_is_up_the_pace_counts() {
     assert_eq!(row["detail"]["faults"], 0, "{row}");
 }
 
+/// Gateways answer blocks before they have crossed the link; what has not does not count.
+#[test]
+fn of_a_write_whose_time_is_up_what_the_server_has_counts() {
+    let folder = Folder::new("cut");
+    let (plan, out, name) = (
+        folder.file("cut.toml"),
+        folder.file(""),
+        format!("t{}-cut", std::process::id()),
+    );
+    // 16 MiB take 35 s.
+    let text = "name = 'cut'\n[[cells]]\nrate = ['4mbit']\ndelay = ['20ms']\nclient = ['lockstep-smb2']\n\
+                work = ['write']\nconfig = ['A']\nsize = '16 MiB'\ncell_s = 10\n";
+    std::fs::write(&plan, text).unwrap();
+    let output = farhaul(&["lab", "run", &plan, "--out", &out, "--name", &name]);
+    let document = folder.document("cut.json");
+    let row = row(&document, "write", "A", "throughput");
+    assert_eq!(row["detail"]["ended"], "late", "{row} {}", said(&output));
+    assert!(row["detail"]["bytes"].as_u64() > Some(0), "{row}");
+    assert!(row["value"].as_f64() <= row["limit"].as_f64(), "{row}");
+    assert_eq!(row["detail"]["faults"], 0, "{row}");
+}
+
 /// Whoever may run it by sudo is given what it makes, and no folder that was there.
 #[test]
 fn only_what_was_made_belongs_to_who_called_sudo() {

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::StudyOptions;
-use super::copy::{Copying, Files};
+use super::copy::{Copied, Copying, Files};
 use super::judge::{Ended, Run, judge};
 use super::processors::{Processors, apart};
 use super::rows::Sample;
@@ -121,12 +121,12 @@ impl Bench for LabBench<'_> {
             files: &files,
             stop: &self.study.stop,
         };
-        let (ended, sockets) = apart(processors, || copy.run(progress))?;
+        let copied = apart(processors, || copy.run(progress))?;
         let stats = link_stats(lab, false)?;
         apart(processors, || {
             let captured = captures.finish(lab)?;
-            let run = seen(&files, ended, &captured, &stats)?;
-            let sample = sampled(lab, self.plan, cell, run, sockets, &files);
+            let run = seen(&files, &copied, &captured, &stats)?;
+            let sample = sampled(lab, self.plan, cell, run, copied.sockets, &files);
             files.remove(folders);
             Ok(sample)
         })
@@ -143,7 +143,7 @@ impl Bench for LabBench<'_> {
 /// What there is to be judged of a copy.
 fn seen(
     files: &Files,
-    ended: Ended,
+    copied: &Copied,
     captured: &Captured,
     stats: &LinkStats,
 ) -> Result<Run, LabError> {
@@ -161,11 +161,12 @@ fn seen(
         .forward
         .lateness_max_ns
         .max(stats.backward.lateness_max_ns);
-    let is_whole = ended == Ended::Whole;
+    let is_whole = copied.ended == Ended::Whole;
     Ok(Run {
         is_equal: files.is_equal(is_whole),
         files_done: files.done(is_whole),
-        ended,
+        ended: copied.ended.clone(),
+        reached: copied.reached,
         shown: shown(&captured.client, CLIENT, server).ok_or_else(no_capture)?,
         crossed: crossed(&captured.wan, speakers).ok_or_else(no_capture)?,
         at_server: at_server(&captured.server, CLIENT, server).ok_or_else(no_capture)?,

@@ -9,10 +9,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, sleep};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::flat::Flat;
-use super::judge::Ended;
+use super::judge::{Ended, Reached};
 use super::sockets::Sockets;
 use crate::demo::files::Offered;
 use crate::demo::progress::Progress;
@@ -119,6 +119,19 @@ impl Files {
         }
     }
 
+    /// Of a write that is not whole, what is at the server by now.
+    fn reached(&self, is_whole: bool) -> Option<Reached> {
+        if self.work != Work::Write || is_whole {
+            return None;
+        }
+        let bytes = fs::metadata(&self.target).map_or(0, |file| file.len());
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        Some(Reached {
+            at_ns: since_1970.map_or(0, |time| time.as_nanos() as u64),
+            bytes,
+        })
+    }
+
     /// Whether what was read here and there is what there is, as far as it was read.
     fn has_records(&self, source: &Offered, is_whole: bool) -> bool {
         are_records(&self.target, &source.path, is_whole).unwrap_or(false)
@@ -220,6 +233,15 @@ enum Running {
 /// Bytes copied; the outer error is that of its namespace.
 type OwnClient = JoinHandle<Result<Result<u64, LockstepError>, LabError>>;
 
+/// How a copy ended, and what was seen of it meanwhile.
+#[derive(Debug)]
+pub(super) struct Copied {
+    pub(super) ended: Ended,
+    pub(super) sockets: Sockets,
+    /// Of a write that is not whole, what the server has.
+    pub(super) reached: Option<Reached>,
+}
+
 /// How a cell's copy is to be run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Copying<'a> {
@@ -233,10 +255,16 @@ pub(super) struct Copying<'a> {
 
 impl Copying<'_> {
     /// Runs the client to its end, or to where it is known how it goes on.
-    pub(super) fn run(self, progress: &mut Progress) -> Result<(Ended, Sockets), LabError> {
+    pub(super) fn run(self, progress: &mut Progress) -> Result<Copied, LabError> {
         let mut sockets = Sockets::of(self.lab);
         let ended = self.watch(progress, &mut sockets)?;
-        Ok((ended, sockets))
+        // At once: what gateways have answered goes on to the server when its client is gone.
+        let reached = self.files.reached(ended == Ended::Whole);
+        Ok(Copied {
+            ended,
+            sockets,
+            reached,
+        })
     }
 
     fn watch(self, progress: &mut Progress, sockets: &mut Sockets) -> Result<Ended, LabError> {
@@ -456,6 +484,20 @@ fn last_line(log: &Path) -> String {
 mod tests {
     use super::*;
 
+    /// Those of a lab, and what they are in.
+    fn folders(test: &str) -> (PathBuf, Folders) {
+        let base = std::env::temp_dir().join(format!("farhaul-{test}-{}", std::process::id()));
+        let folders = Folders {
+            offered: base.join("offered"),
+            fetched: base.join("fetched"),
+            smb_client_config: PathBuf::new(),
+            smb_server_config: PathBuf::new(),
+        };
+        fs::create_dir_all(&folders.offered).unwrap();
+        fs::create_dir_all(&folders.fetched).unwrap();
+        (base, folders)
+    }
+
     #[test]
     fn both_directions_of_the_interface_count() {
         let shown = "Inter-|   Receive\n face |bytes\n    lo:       9 1 0 0 0 0 0 0 9 1\n  \
@@ -475,15 +517,7 @@ mod tests {
 
     #[test]
     fn of_a_folder_the_files_that_are_whole_are_done() {
-        let base = std::env::temp_dir().join(format!("farhaul-done-{}", std::process::id()));
-        let folders = Folders {
-            offered: base.join("offered"),
-            fetched: base.join("fetched"),
-            smb_client_config: PathBuf::new(),
-            smb_server_config: PathBuf::new(),
-        };
-        fs::create_dir_all(&folders.offered).unwrap();
-        fs::create_dir_all(&folders.fetched).unwrap();
+        let (base, folders) = folders("done");
         let text = "name = 'x'\n[[cells]]\nrate = ['1mbit']\ndelay = ['0ms']\nclient = ['smbclient']\n\
                     work = ['folder', 'browse', 'read']\nconfig = ['B']\nsize = '3 kB'\nfiles = 3\n";
         let plan = Plan::parse("p", text).unwrap();
@@ -512,6 +546,27 @@ mod tests {
         assert_eq!(found, (1, true, false));
         assert_eq!(listed, (1, false));
         assert_eq!(read, (0, 1));
+    }
+
+    #[test]
+    fn what_the_server_has_of_a_write_is_what_is_in_its_file() {
+        let (base, folders) = folders("reached");
+        let text = "name = 'x'\n[[cells]]\nrate = ['1mbit']\ndelay = ['0ms']\nclient = ['smbclient']\n\
+                    work = ['write', 'read']\nconfig = ['A']\nsize = '3 kB'\n";
+        let plan = Plan::parse("p", text).unwrap();
+        let [write, read] = plan.cells.as_slice() else {
+            panic!("{:?}", plan.cells);
+        };
+        let read = Files::make(read, &folders, 1).unwrap();
+        let write = Files::make(write, &folders, 2).unwrap();
+        let bytes = |files: &Files| files.reached(false).map(|reached| reached.bytes);
+        let before = bytes(&write);
+        fs::write(folders.offered.join(&write.name), [7; 500]).unwrap();
+        let found = [bytes(&write), bytes(&read)];
+        let whole = write.reached(true);
+        fs::remove_dir_all(&base).unwrap();
+        assert_eq!(before, Some(0));
+        assert_eq!((found, whole), ([Some(500), None], None));
     }
 
     #[test]

@@ -46,6 +46,16 @@ pub(super) struct Run {
     pub(super) is_equal: bool,
     /// Files that are all there.
     pub(super) files_done: u32,
+    /// Of a write that is not whole, what had reached the server.
+    pub(super) reached: Option<Reached>,
+}
+
+/// Bytes in the file at the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reached {
+    /// When it was looked at, since 1970.
+    pub(super) at_ns: u64,
+    pub(super) bytes: u64,
 }
 
 /// What it is worth.
@@ -126,7 +136,10 @@ fn span(cell: &Cell, run: &Run) -> Option<Span> {
     let transfer = &run.shown.transfer;
     let span = match cell.work {
         Work::Read | Work::Random => transfer.read.filter(|span| span.bytes > 0),
-        Work::Write => transfer.written.filter(|span| span.bytes > 0),
+        Work::Write => {
+            let written = transfer.written.filter(|span| span.bytes > 0);
+            written.map(|span| safe(span, run.reached))
+        }
         Work::Folder | Work::Document => transfer.session.map(|span| Span {
             bytes: cell.size_bytes * u64::from(run.files_done) / u64::from(cell.files),
             ..span
@@ -137,9 +150,24 @@ fn span(cell: &Cell, run: &Run) -> Option<Span> {
     span.filter(|span| span.end_ns > span.start_ns)
 }
 
+/// A write may be answered before it has crossed the link: only what is at the server is safe, and it took until then.
+fn safe(written: Span, reached: Option<Reached>) -> Span {
+    match reached {
+        Some(reached) if reached.bytes < written.bytes => Span {
+            end_ns: written.end_ns.max(reached.at_ns),
+            bytes: reached.bytes,
+            ..written
+        },
+        _ => written,
+    }
+}
+
 fn measured(cell: &Cell, run: &Run, span: Span) -> (Option<f64>, Option<f64>) {
     let seconds = span.seconds();
     if cell.work.is_throughput() {
+        if span.bytes == 0 {
+            return (None, None);
+        }
         return (
             Some(span.bytes as f64 / seconds / 1024.0),
             Some(cell.circuit.limit_byte_per_s(span.bytes) / 1024.0),
@@ -298,6 +326,7 @@ mod tests {
             lateness_ms: 0.3,
             is_equal: true,
             files_done: 10,
+            reached: None,
         }
     }
 
@@ -434,6 +463,33 @@ mod tests {
             let verdict = judge(&cell(work), &late);
             assert_eq!((verdict.value, verdict.faults.len()), (None, 1), "{work}");
         }
+    }
+
+    /// All of it was answered within 2 s; after 8 a tenth was there.
+    #[test]
+    fn of_a_write_whose_time_was_up_only_what_is_at_the_server_counts() {
+        let judged = |work: &str, bytes: Option<u64>| {
+            let mut late = run(2.0);
+            late.ended = Ended::Late;
+            late.reached = bytes.map(|bytes| Reached {
+                at_ns: 13_000_000_000,
+                bytes,
+            });
+            let verdict = judge(&cell(work), &late);
+            (verdict.value, verdict.bytes, verdict.faults)
+        };
+        let nothing = Vec::new();
+        let answered = (Some(5120.0), 10 << 20, nothing.clone());
+        assert_eq!(
+            judged("write", Some(1 << 20)),
+            (Some(128.0), 1 << 20, nothing)
+        );
+        assert_eq!(judged("write", Some(11 << 20)), answered, "it was ahead");
+        assert_eq!(judged("write", None), answered, "it was whole");
+        assert_eq!(judged("read", Some(1 << 20)), answered);
+        let (value, bytes, faults) = judged("write", Some(0));
+        assert_eq!((value, bytes), (None, 0));
+        assert_eq!(faults, ["its time was up before anything was done"]);
     }
 
     #[test]

@@ -350,6 +350,7 @@ pub(super) mod tests {
                 lateness_ms: 0.0,
                 is_equal: true,
                 files_done: 1,
+                reached: None,
             },
             sockets: Sockets::default(),
             attempts: 1,
