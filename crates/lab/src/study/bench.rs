@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::StudyOptions;
+use super::clock::Ahead;
 use super::copy::{Copied, Copying, Files};
 use super::judge::{Ended, Run, judge};
 use super::processors::{Processors, apart};
@@ -100,6 +101,7 @@ impl Bench for LabBench<'_> {
         })?;
         let processors = self.processors.as_ref();
         let copy = self.copies.fetch_add(1, Ordering::Relaxed) + 1;
+        let clock = Ahead::now();
         let (files, captures) = apart(processors, || {
             gateways(lab, cell.config)?;
             if let Some(processors) = processors {
@@ -125,7 +127,8 @@ impl Bench for LabBench<'_> {
         let stats = link_stats(lab, false)?;
         apart(processors, || {
             let captured = captures.finish(lab)?;
-            let run = seen(&files, &copied, &captured, &stats)?;
+            let clock_set_ms = Ahead::now().set_since_ms(clock);
+            let run = seen(&files, &copied, &captured, &stats, clock_set_ms)?;
             let sample = sampled(lab, self.plan, cell, run, copied.sockets, &files);
             files.remove(folders);
             Ok(sample)
@@ -146,6 +149,7 @@ fn seen(
     copied: &Copied,
     captured: &Captured,
     stats: &LinkStats,
+    clock_set_ms: f64,
 ) -> Result<Run, LabError> {
     let server = (SERVER, SMB_PORT);
     let speakers = Speakers {
@@ -172,6 +176,7 @@ fn seen(
         at_server: at_server(&captured.server, CLIENT, server).ok_or_else(no_capture)?,
         missed: captured.missed,
         lateness_ms: late_ns as f64 / 1e6,
+        clock_set_ms,
     })
 }
 

@@ -9,6 +9,8 @@ const FOREIGN_SHARE_MAX: f64 = 0.01;
 const FOREIGN_BYTES_MIN: u64 = 2_000;
 /// A link whose departures were later is no link.
 const LATENESS_MS_MAX: f64 = 2.0;
+/// Whoever sets the clock by more than this during a copy makes it longer or shorter.
+const CLOCK_SET_MS_MAX: f64 = 2.0;
 /// What gateways may say to each other before the first request, beyond what the client was given or has sent by then. It was .2 kB
 /// without delay and 4 to 8 kB over 500 ms, most of it full datagrams to find the largest; each may be lost and sent again.
 const EARLY_BYTES_MAX: u64 = 20_000;
@@ -42,6 +44,8 @@ pub(super) struct Run {
     pub(super) missed: u64,
     /// Of the link's latest departure.
     pub(super) lateness_ms: f64,
+    /// By how much the wall clock was set meanwhile: all times are by it.
+    pub(super) clock_set_ms: f64,
     /// What arrived is what was sent, as far as it arrived.
     pub(super) is_equal: bool,
     /// Files that are all there.
@@ -270,6 +274,9 @@ fn doubts(run: &Run) -> Vec<String> {
     if run.lateness_ms > LATENESS_MS_MAX {
         doubts.push(format!("the link was up to {:.1} ms late", run.lateness_ms));
     }
+    if run.clock_set_ms.abs() > CLOCK_SET_MS_MAX {
+        doubts.push(format!("the clock was set by {:.1} ms", run.clock_set_ms));
+    }
     if run.missed > 0 {
         doubts.push(format!("the captures missed {} frames", run.missed));
     }
@@ -324,6 +331,7 @@ mod tests {
             ),
             missed: 0,
             lateness_ms: 0.3,
+            clock_set_ms: 0.001,
             is_equal: true,
             files_done: 10,
             reached: None,
@@ -497,6 +505,23 @@ mod tests {
         let limit = |work: &str| judge(&cell(work), &run(2.0)).limit.unwrap();
         assert!((limit("browse") - 0.06).abs() < 1e-9);
         assert!((limit("document") - limit("folder") - 0.06).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_either_way_is_a_doubt() {
+        for (set_ms, told) in [
+            (1.9, None),
+            (-1.9, None),
+            (2.1, Some("the clock was set by 2.1 ms")),
+            (-3_600_000.0, Some("the clock was set by -3600000.0 ms")),
+        ] {
+            let mut run = run(2.0);
+            run.clock_set_ms = set_ms;
+            let verdict = judge(&cell("read"), &run);
+            let doubts = verdict.doubts.iter().map(String::as_str);
+            assert_eq!(doubts.collect::<Vec<_>>(), Vec::from_iter(told));
+            assert_eq!(verdict.faults.len(), 0, "{set_ms}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! late link) is done again. Every finished cell is written to the document at once, so a run that was stopped goes on.
 
 mod bench;
+mod clock;
 mod copy;
 mod flat;
 mod judge;

@@ -152,6 +152,7 @@ fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
         .detail("files_done", run.files_done)
         .detail("attempts", sample.attempts)
         .detail("lateness_ms", run.lateness_ms)
+        .detail("clock_set_ms", run.clock_set_ms)
         .detail(
             "foreign_bytes",
             run.shown.foreign_bytes + run.crossed.foreign_bytes,
@@ -348,6 +349,7 @@ pub(super) mod tests {
                 },
                 missed: 0,
                 lateness_ms: 0.0,
+                clock_set_ms: 0.0,
                 is_equal: true,
                 files_done: 1,
                 reached: None,
