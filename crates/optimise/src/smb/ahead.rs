@@ -1,6 +1,7 @@
 //! One run of reading ahead: from where to where, what of it the client has been given.
 
 use super::message::TO_END;
+use super::smb2::transfer::OFFSETS_END;
 
 /// A run of one open file.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ impl Run {
     /// Whether the near half can answer this request and has not been asked for it before.
     #[must_use]
     pub fn covers(&self, offset: u64, end: u64) -> bool {
-        offset >= self.used && end <= self.to()
+        offset >= self.used && end <= self.to() && end < OFFSETS_END
     }
 
     /// Whether it will get beyond here: a long request can wait at the near half until it has.
@@ -80,7 +81,9 @@ impl Run {
     #[must_use]
     pub fn wants_more(&self, window_bytes: u64, size_bytes: u64) -> bool {
         let is_wanted = self.unused_bytes() < window_bytes || self.next < self.wanted;
-        is_wanted && !self.is_whole && self.next <= size_bytes
+        // A server may say of any size that it has it.
+        let has_more = self.next <= size_bytes && self.next < OFFSETS_END;
+        is_wanted && !self.is_whole && has_more
     }
 
     /// A read of ours from `next` on; returns its offset.
@@ -94,7 +97,7 @@ impl Run {
     pub fn handle_used(&mut self, upto: u64) -> u64 {
         let bytes = upto.saturating_sub(self.used);
         self.used = self.used.max(upto);
-        self.given_bytes += bytes;
+        self.given_bytes = self.given_bytes.saturating_add(bytes);
         bytes
     }
 
@@ -102,5 +105,31 @@ impl Run {
     #[must_use]
     pub fn wasted_bytes(&self) -> u64 {
         self.fetched_bytes.saturating_sub(self.given_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invariant_6_any_use_can_be_told() {
+        let mut run = Run::new(1, 0);
+        assert_eq!(run.handle_used(1), 1);
+        assert_eq!(run.handle_used(u64::MAX), u64::MAX - 1);
+        let mut other = Run::new(2, u64::MAX - 1);
+        other.given_bytes = u64::MAX;
+        assert_eq!(other.handle_used(u64::MAX), 1);
+    }
+
+    #[test]
+    fn a_run_covers_no_more_than_files_have() {
+        let mut run = Run::new(1, 0);
+        run.is_whole = true;
+        assert!(run.covers(5, OFFSETS_END - 1) && !run.covers(5, OFFSETS_END));
+        let mut endless = Run::new(2, OFFSETS_END - 1);
+        assert!(endless.wants_more(65_536, u64::MAX));
+        endless.take_chunk(65_536);
+        assert!(!endless.wants_more(u64::MAX, u64::MAX));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 
 use super::message::Ahead;
+use super::smb2::transfer::OFFSETS_END;
 
 /// What lies so far behind the last byte given is not waited for: the client has skipped it.
 const LAG_BYTES_MAX: u64 = 1 << 20;
@@ -90,9 +91,11 @@ impl Kept {
 
     /// What to answer to a request. Bytes are given out once.
     pub fn answer(&mut self, offset: u64, length: u32) -> Answer {
-        let Some(wanted_end) = offset.checked_add(length.into()) else {
+        // What no file has is the server's to refuse: it says so in another way than of a file that has ended.
+        let wanted_end = offset.saturating_add(length.into());
+        if wanted_end >= OFFSETS_END {
             return Answer::Elsewhere;
-        };
+        }
         let expected = self.ahead.to.max(self.wanted);
         if offset < self.ahead.from || offset > expected || length == 0 {
             return Answer::Elsewhere;
@@ -257,6 +260,15 @@ mod tests {
         assert_eq!(kept.answer(100, 100), Answer::Bytes(bytes(100, 130)));
         assert_eq!(kept.answer(130, 1), Answer::EndOfFile);
         assert_eq!(kept.answer(u64::MAX, 1), Answer::Elsewhere);
+    }
+
+    #[test]
+    fn what_no_file_has_is_the_servers_to_refuse() {
+        let mut kept = run(0, TO_END);
+        kept.handle_end(130);
+        assert_eq!(kept.answer(OFFSETS_END - 9, 8), Answer::EndOfFile);
+        assert_eq!(kept.answer(OFFSETS_END - 8, 8), Answer::Elsewhere);
+        assert_eq!(kept.answer(0xffff_ffff_ffff_fff0, 8), Answer::Elsewhere);
     }
 
     #[test]

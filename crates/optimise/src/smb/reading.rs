@@ -225,9 +225,10 @@ impl Reading {
             stats.wasted_bytes += got_bytes;
             return;
         };
-        let (offset, end) = (read.part.offset, read.part.offset + got_bytes);
+        let offset = read.part.offset;
+        let end = offset.saturating_add(got_bytes);
         let is_short = got_bytes < u64::from(read.part.length);
-        current.fetched_bytes += got_bytes;
+        current.fetched_bytes = current.fetched_bytes.saturating_add(got_bytes);
         // There is more, which the server does not give at once.
         let is_less = is_short && end < *size_bytes;
         let Some(bytes) = bytes.filter(|_| !is_less) else {
@@ -362,5 +363,37 @@ impl Reading {
             }),
         };
         out.message(message.encode());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::Protection;
+    use super::*;
+
+    /// Of a file that has no end the server gives what it is asked for.
+    #[test]
+    fn invariant_6_a_file_of_any_size_can_be_told() {
+        let mut reading = Reading::new(&Settings::of_link(6_480_000, 200_000_000));
+        (reading.allowance, reading.read_bytes_max) = (8, 65_536);
+        let (out, stats) = (&mut Outbox::default(), &mut Stats::default());
+        let id = FileId::RELATED;
+        let protection = Protection::by_oplock(9, false);
+        let mut file = OpenFile::new(1, 2, u64::MAX, protection);
+        file.next_offset = u64::MAX - 100_000;
+        reading.files.insert(id, file);
+        let part = Part {
+            session: 1,
+            tree: 2,
+            file: id,
+            offset: u64::MAX - 100_000,
+            length: 4096,
+        };
+        reading.consider(&part, false, || true, out, stats);
+        let bytes = Bytes::from(vec![0; 65_536]);
+        for read in reading.take_orders() {
+            reading.handle_read(&read, Some(bytes.clone()), out, stats);
+        }
+        assert_eq!((stats.reads_made, stats.ahead_bytes), (0, 0));
     }
 }

@@ -113,7 +113,7 @@ impl Window {
         if bytes > 0 && self.is_lossy && is_from_beginning && self.patience == 1 {
             self.bytes = self.bytes.max(self.full_bytes).min(self.limit_bytes);
         }
-        self.used_bytes += bytes;
+        self.used_bytes = self.used_bytes.saturating_add(bytes);
         // More than a product is ahead only where that is not enough.
         if self.used_bytes >= self.bytes.min(self.bdp_bytes) {
             self.used_bytes = 0;
@@ -245,6 +245,15 @@ mod tests {
             }
             assert_eq!(window.is_quick(), flows < 100);
         }
+    }
+
+    /// As a near half says that knows no end of offsets.
+    #[test]
+    fn invariant_6_any_use_can_be_told() {
+        let mut window = Window::new(&Settings::of_link(6_480_000, 200_000_000));
+        window.handle_used(1, false);
+        window.handle_used(u64::MAX, false);
+        assert_eq!(window.patience(), 1);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub const STATUS_MORE_PROCESSING: u32 = 0xc000_0016;
 
 /// What Windows and Samba take for the end of the longest file; writes beyond it they refuse.
 pub const FILE_BYTES_MAX: u64 = 0xfff_ffff_0000;
+/// Offsets have a sign (MS-FSA 2.1.5.3): a server refuses to read from there on, whatever the file.
+pub const OFFSETS_END: u64 = 1 << 63;
 
 /// Bytes of an answer before the data it carries.
 pub const READ_RESPONSE_BYTES: usize = 16;
