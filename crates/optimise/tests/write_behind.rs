@@ -143,6 +143,35 @@ fn what_else_a_server_refuses_is_told_no_later_than_at_close() {
     }
 }
 
+/// What says that it may go better: a client that would write again has forgotten the bytes. One that asks for nothing else
+/// before it closes the file closes it again when the server wanted a new session first.
+#[test]
+fn what_failed_for_now_is_lost_for_good() {
+    const SESSION_EXPIRED: u32 = 0xc000_035c;
+    const INSUFFICIENT: u32 = 0xc000_0205;
+    const BAD_UID: u32 = 0x005b_0002;
+    const LOST: u32 = 0xc000_00e9;
+    for refusal in [SESSION_EXPIRED, INSUFFICIENT, BAD_UID] {
+        for is_cifs in [false, true] {
+            let mut steps = upload(&noise(9, 500_000), BLOCK, 1, BATCH);
+            steps.push(Step::Close);
+            let mut plan = writing(steps, (OC1, 100 * MS));
+            plan.terms.file_bytes_max = 0;
+            plan.terms.refusal = refusal;
+            plan.terms.refuses_to_close = true;
+            let plan = if is_cifs { plan.in_cifs() } else { plan };
+            let mut world = plan.world(false);
+            world.run();
+            assert!(writes_answered(&world) > 0);
+            let closed = [(Command::Close, SESSION_EXPIRED), (Command::Close, LOST)];
+            let errors = &world.client.errors;
+            assert!(errors.ends_with(&closed), "{errors:x?}");
+            assert!(errors[..errors.len() - 2].iter().all(|it| it.1 == LOST));
+            assert_eq!((world.cut, world.server.open_files()), (None, 0));
+        }
+    }
+}
+
 /// What a client asks next of a file, believing its writes done, is not done behind one that failed: an older length is another's only
 /// copy. Alone and in a compound, which closes the file all the same.
 #[test]

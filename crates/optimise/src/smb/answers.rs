@@ -79,7 +79,11 @@ impl FarSmb {
         let failure = match command {
             Command::TreeDisconnect => self.failure_of_all(header.session, tree),
             Command::Logoff => self.failure_of_all(header.session, None),
-            _ => file.and_then(|file| self.writing.failure_of(file, is_close)),
+            // A CLOSE that is refused for now comes again.
+            _ => file.and_then(|file| {
+                let is_over = is_close && gives_way(header.status);
+                self.writing.failure_of(file, is_over)
+            }),
         };
         answered.fails = failure.filter(|_| gives_way(header.status));
         answered.is_lent =

@@ -65,6 +65,41 @@ impl FarSmb {
     }
 }
 
+/// What clients take for a reason to ask once more, most of them after they have set up a session or a share anew:
+/// STATUS_INSUFFICIENT_RESOURCES, STATUS_NO_MEMORY, STATUS_IO_TIMEOUT, STATUS_NETWORK_BUSY, STATUS_NETWORK_NAME_DELETED,
+/// STATUS_REQUEST_NOT_ACCEPTED, STATUS_USER_SESSION_DELETED, STATUS_INSUFF_SERVER_RESOURCES, STATUS_CONNECTION_DISCONNECTED,
+/// STATUS_CONNECTION_RESET, STATUS_RETRY, STATUS_NETWORK_SESSION_EXPIRED, STATUS_SERVER_UNAVAILABLE, STATUS_FILE_NOT_AVAILABLE.
+const STATUSES_FOR_NOW: [u32; 14] = [
+    0xc000_009a,
+    0xc000_0017,
+    0xc000_00b5,
+    0xc000_00bf,
+    0xc000_00c9,
+    0xc000_00d0,
+    0xc000_0203,
+    0xc000_0205,
+    0xc000_020c,
+    0xc000_020d,
+    0xc000_022d,
+    0xc000_035c,
+    0xc000_0466,
+    0xc000_0467,
+];
+/// STATUS_UNEXPECTED_IO_ERROR.
+const STATUS_LOST: u32 = 0xc000_00e9;
+/// The severity of errors (MS-ERREF 2.3); SMB's own codes of old, as STATUS_SMB_BAD_UID, have none.
+const SEVERITY_ERROR: u32 = 3;
+
+/// The error of a write that its client believes done. Nobody can repeat that write: whoever is told to ask once more would
+/// be told so for ever.
+pub(super) fn for_good(status: u32) -> u32 {
+    let is_error = status >> 30 == SEVERITY_ERROR;
+    match is_error && !STATUSES_FOR_NOW.contains(&status) {
+        true => status,
+        false => STATUS_LOST,
+    }
+}
+
 /// Whether an answer is to be the error of a write: the server has done what was asked, or has refused it as it was meant to.
 pub(super) fn gives_way(status: u32) -> bool {
     [STATUS_OK, STATUS_FILE_CLOSED].contains(&status)

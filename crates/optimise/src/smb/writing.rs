@@ -20,6 +20,7 @@ use super::files::{Files, OpenFile, Part};
 use super::message::{Message, Room};
 use super::netbios::{PREFIX_BYTES, Piece};
 use super::pending::{Purpose, Request};
+use super::refused::for_good;
 use super::smb2::header::{Command, Header, set_credits, set_message_id};
 use super::smb2::open::{CreateRequest, FileId, OPTIONS_WITHOUT_DELAY, WRITES_ANYWHERE};
 use super::smb2::transfer::{STATUS_DISK_FULL, STATUS_OK, WriteHead, WriteResponse};
@@ -221,7 +222,7 @@ impl Writing {
             return Ok(());
         }
         stats.writes_failed += 1;
-        self.failed.entry(file).or_insert(status);
+        self.failed.entry(file).or_insert(for_good(status));
         if self.failed.len() > ENTRIES_MAX {
             return Err(Reason::SmbFull);
         }

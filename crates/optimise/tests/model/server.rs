@@ -4,6 +4,7 @@ mod change;
 mod cifs;
 mod credits;
 pub mod folder;
+mod greeting;
 mod others;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,10 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use farhaul_optimise::smb::netbios::{PREFIX_BYTES, Packets, Piece, packet};
 use farhaul_optimise::smb::smb1;
 use farhaul_optimise::smb::smb2::breaks::Break;
-use farhaul_optimise::smb::smb2::connect::{
-    CAPABILITY_LARGE_MTU, DIALECT_202, NegotiateResponse, SHARE_DISK, SessionSetupResponse,
-    TreeConnectResponse,
-};
+use farhaul_optimise::smb::smb2::connect::{SHARE_DISK, SessionSetupResponse, TreeConnectResponse};
 use farhaul_optimise::smb::smb2::header::{
     Command, FLAG_ASYNC, FLAG_RESPONSE, FLAG_SIGNED, Header, Scope, messages,
 };
@@ -28,7 +26,7 @@ use farhaul_optimise::smb::smb2::transfer::{
     STATUS_PENDING, WriteRequest, WriteResponse, emit_empty,
 };
 
-use self::change::STATUS_FILE_CLOSED;
+use self::change::{STATUS_FILE_CLOSED, STATUS_NETWORK_SESSION_EXPIRED};
 use self::credits::LateRead;
 
 /// Somebody else's lock is in the way.
@@ -61,6 +59,8 @@ pub struct Terms {
     /// No file gets longer, for this reason.
     pub file_bytes_max: usize,
     pub refusal: u32,
+    /// The first CLOSE wants another session before.
+    pub refuses_to_close: bool,
     /// Of SMB2: what the share is.
     pub share: u8,
     /// It speaks SMB1.
@@ -93,6 +93,7 @@ impl Default for Terms {
             locked: None,
             file_bytes_max: usize::MAX,
             refusal: STATUS_DISK_FULL,
+            refuses_to_close: false,
             share: SHARE_DISK,
             is_cifs: false,
             grants_ii: false,
@@ -323,6 +324,10 @@ impl Server {
             .emit(&mut body),
             Command::Create if self.holds(message) => return self.hold(header, credits),
             Command::Create => self.create(message).emit(&mut body),
+            Command::Close if std::mem::take(&mut self.terms.refuses_to_close) => {
+                status = STATUS_NETWORK_SESSION_EXPIRED;
+                ErrorResponse::default().emit(&mut body);
+            }
             Command::Close => {
                 self.close(CloseRequest::parse(message).unwrap().file);
                 let facts = FileFacts::default();
@@ -428,23 +433,6 @@ impl Server {
         self.output.extend_from_slice(&packet(&answer));
     }
 
-    fn negotiated(&self) -> NegotiateResponse {
-        let is_large = self.terms.dialect > DIALECT_202;
-        NegotiateResponse {
-            security_mode: self.terms.security_mode,
-            dialect: self.terms.dialect,
-            server: [7; 16],
-            capabilities: if is_large { CAPABILITY_LARGE_MTU } else { 0 },
-            transact_bytes_max: 1 << 20,
-            read_bytes_max: if is_large { 1 << 20 } else { 65_536 },
-            write_bytes_max: 1 << 20,
-            time: 1,
-            started: 0,
-            token: vec![1, 2, 3],
-            contexts: Vec::new(),
-        }
-    }
-
     fn create(&mut self, message: &[u8]) -> CreateResponse {
         let opened = self.open(&CreateRequest::parse(message).unwrap());
         if let Some(write) = self.overtakes.take() {
@@ -507,15 +495,6 @@ impl Server {
             (true, OPLOCK_BATCH | OPLOCK_EXCLUSIVE) if is_shared => (OPLOCK_II, None),
             (true, asked) => (asked, None),
         }
-    }
-
-    /// A client that begins in SMB1 goes on in SMB2 (MS-SMB2 3.3.5.3.1).
-    fn answer_cifs_negotiate(&mut self) {
-        assert!(self.used.insert(0), "negotiated twice");
-        self.used_ids += 1;
-        let negotiate = Header::request(Command::Negotiate, 0, 0, 0);
-        let credits = self.grant(&negotiate);
-        self.answer(&negotiate, &[], credits);
     }
 
     fn read(&mut self, read: &ReadRequest, body: &mut Vec<u8>) -> u32 {

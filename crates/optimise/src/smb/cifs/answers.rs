@@ -82,10 +82,10 @@ impl FarCifs {
             }
             return;
         };
-        let failure = self.failure_of(&request, header);
+        let gives_way = [STATUS_OK, STATUS_INVALID_HANDLE].contains(&header.status);
+        let failure = self.failure_of(&request, header, gives_way);
         self.conclude(&request, header, &message, out, stats);
         // Of one that passes in pieces more follows.
-        let gives_way = [STATUS_OK, STATUS_INVALID_HANDLE].contains(&header.status);
         let fails = gives_way && !self.has_server_rest();
         match failure.filter(|_| fails) {
             Some(status) => out.peer(netbios::packet(&error(header, status))),
@@ -98,8 +98,8 @@ impl FarCifs {
         }
     }
 
-    /// The error that an answer must be because of writes that the client believes done.
-    fn failure_of(&mut self, request: &Request, header: &Header) -> Option<u32> {
+    /// The error that an answer must be because of writes that the client believes done, if it `gives_way`.
+    fn failure_of(&mut self, request: &Request, header: &Header, gives_way: bool) -> Option<u32> {
         let openers = &self.openers;
         let among = |is_meant: &dyn Fn(&Header) -> bool| {
             let is_meant = |file| openers.get(&file).is_some_and(is_meant);
@@ -115,7 +115,9 @@ impl FarCifs {
             LOGOFF_ANDX => among(&|opener| opener.user == header.user),
             _ => {
                 let file = request.file?;
-                self.writing.failure_of(file, request.is_close)
+                // A CLOSE that is refused for now comes again.
+                let is_over = request.is_close && gives_way;
+                self.writing.failure_of(file, is_over)
             }
         }
     }

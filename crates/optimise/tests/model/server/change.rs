@@ -10,6 +10,8 @@ use super::Server;
 use super::cifs::INVALID_HANDLE;
 
 pub(super) const STATUS_FILE_CLOSED: u32 = 0xc000_0128;
+/// The client is to show once more who it is.
+pub(super) const STATUS_NETWORK_SESSION_EXPIRED: u32 = 0xc000_035c;
 
 impl Server {
     /// What a message that names no file is about: the file of the one before it in its packet.

@@ -24,6 +24,7 @@ use farhaul_optimise::smb::smb2::open::{
 };
 use farhaul_optimise::smb::smb2::transfer::STATUS_OK;
 
+use super::change::STATUS_NETWORK_SESSION_EXPIRED;
 use super::{Asked, Server};
 
 pub const CAPABILITIES: u32 = CAPABILITY_LARGE_FILES
@@ -82,6 +83,9 @@ impl Server {
             WRITE_ANDX => {
                 let write = WriteHead::parse(&block).unwrap();
                 self.cifs_write(&header, &write, write.data(message).unwrap());
+            }
+            CLOSE if std::mem::take(&mut self.terms.refuses_to_close) => {
+                self.cifs_fail(&header, STATUS_NETWORK_SESSION_EXPIRED);
             }
             CLOSE => {
                 self.cifs_close(CloseRequest::parse(&block).unwrap().file);
