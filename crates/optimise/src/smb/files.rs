@@ -50,7 +50,7 @@ impl Protection {
         Self {
             oplock: granted.oplock,
             lease: lease.map(|lease| (lease.key, lease.state)),
-            are_writers_denied: asked.share & SHARE_WRITE == 0,
+            are_writers_denied: asked.share & SHARE_WRITE == 0 && !asked.is_reconnect(),
         }
     }
 
@@ -288,5 +288,50 @@ impl Files {
         file.protection
             .lease
             .is_some_and(|(its_key, _)| its_key == *key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::smb2::open::{CreateContext, FileFacts};
+    use super::*;
+
+    /// Who takes up a file after a lost connection has it as it was opened, whatever the request says of others.
+    #[test]
+    fn only_what_the_server_looks_at_denies_writers() {
+        let protection = |context: &[u8], oplock| {
+            let context = CreateContext {
+                name: context.to_vec(),
+                data: vec![0; 16],
+            };
+            let asked = CreateRequest {
+                oplock,
+                impersonation: 2,
+                access: 1,
+                attributes: 0,
+                share: 1,
+                disposition: 1,
+                options: 0,
+                name: Vec::new(),
+                contexts: vec![context],
+            };
+            let granted = CreateResponse {
+                oplock,
+                flags: 0,
+                action: 1,
+                facts: FileFacts::default(),
+                file: FileId::RELATED,
+                contexts: Vec::new(),
+            };
+            Protection::of(&asked, &granted)
+        };
+        for opened in [b"DHnQ", b"DH2Q", b"AlSi"] {
+            assert!(protection(opened, OPLOCK_NONE).is_firm());
+        }
+        for taken_up in [b"DHnC", b"DH2C"] {
+            assert!(!protection(taken_up, OPLOCK_NONE).protects());
+            assert!(protection(taken_up, OPLOCK_II).protects());
+            assert!(!protection(taken_up, OPLOCK_II).is_firm());
+        }
     }
 }

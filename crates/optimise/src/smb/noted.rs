@@ -53,7 +53,9 @@ impl FarSmb {
     fn opens(&mut self, header: &Header, create: CreateRequest) -> Purpose {
         self.writing.handle_opening(&create);
         self.note_open(header, &create);
-        let lends = match self.may_lend(header, &create) && self.ids.begin() {
+        // The oplock of a file that is taken up is the client's, whatever it says of that.
+        let may_lend = self.may_lend(header, &create) && !create.is_reconnect();
+        let lends = match may_lend && self.ids.begin() {
             true => Lends::Exclusive,
             false => Lends::Nothing,
         };

@@ -42,6 +42,10 @@ pub const CONTEXT_LEASE: &[u8] = b"RqLs";
 /// answered (MS-SMB2 2.2.13.2.3, 2.2.13.2.4, 2.2.13.2.11, 2.2.13.2.12).
 pub const CONTEXTS_DURABLE: [&[u8]; 4] = [b"DHnQ", b"DHnC", b"DH2Q", b"DH2C"];
 
+/// Those that take up one that is open: whatever else such a request says, the server does not do it (MS-SMB2 3.3.5.9.7,
+/// 3.3.5.9.12).
+const CONTEXTS_RECONNECT: [&[u8]; 2] = [b"DHnC", b"DH2C"];
+
 /// What the server calls an open file (MS-SMB2 2.2.14.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
@@ -189,6 +193,16 @@ impl CreateRequest {
             name: slice_at(message, name_at.into(), name_bytes.into())?.to_vec(),
             contexts: parse_contexts(message, contexts_at as usize, contexts_bytes as usize)?,
         })
+    }
+
+    /// Whether it takes up a file that is open.
+    #[must_use]
+    pub fn is_reconnect(&self) -> bool {
+        CONTEXTS_RECONNECT.iter().any(|name| self.has_context(name))
+    }
+
+    fn has_context(&self, name: &[u8]) -> bool {
+        self.contexts.iter().any(|context| context.name == name)
     }
 
     /// Appends the body; the message begins at `start`.
