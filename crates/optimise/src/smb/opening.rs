@@ -36,6 +36,8 @@ const HELD_NS: u64 = 5_000_000_000;
 const OFFER_BYTES: u64 = 768;
 /// Different questions that a client asks of each file.
 const QUESTIONS_MAX: usize = 3;
+/// None of them is longer, but for padding.
+const QUESTION_BYTES_MAX: usize = 256;
 /// A longer answer to one is not sent ahead; none is asked for that takes more than one credit.
 const TOLD_BYTES_MAX: usize = 4096;
 const OUTPUT_BYTES_MAX: u32 = 65_536;
@@ -184,6 +186,7 @@ impl Opening {
         let is_plain = info.kind == INFO_FILE
             && info.input_bytes == 0
             && info.output_bytes_max <= OUTPUT_BYTES_MAX
+            && message.len() <= QUESTION_BYTES_MAX
             && header.next_bytes == 0;
         let mut question = BytesMut::from(&**message);
         set_info_file(&mut question, FileId::RELATED);

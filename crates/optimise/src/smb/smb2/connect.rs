@@ -31,6 +31,8 @@ pub const SHARE_ENCRYPTED: u32 = 0x8000;
 
 /// Begins every message of NTLM (MS-NLMP 2.2.1), also inside of SPNEGO.
 const NTLM_MARK: &[u8] = b"NTLMSSP\0";
+/// The fields of its last message that tell what lies where (MS-NLMP 2.2.1.3), up to the user's name.
+const NTLM_FIELDS_BYTES: usize = 44;
 
 /// Of 3.1.1 (MS-SMB2 2.2.3.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -269,18 +271,29 @@ impl SessionSetupRequest {
     /// server's challenge (MS-NLMP 2.2.1.3, 3.2.5.1.2). Such a session has no key.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
-        let starts = self
-            .token
-            .windows(NTLM_MARK.len())
-            .position(|window| window == NTLM_MARK);
-        let message = starts
-            .and_then(|start| self.token.get(start..))
-            .unwrap_or_default();
+        let message = self.ntlm();
         let length_at = |at| Reader::new(message, at).u16();
         let is_last = Reader::new(message, 8).u32() == Ok(3);
         // One byte of zero is as good as none.
         let has_no_answer = length_at(20) == Ok(0) && matches!(length_at(12), Ok(0 | 1));
         is_last && has_no_answer && length_at(36) == Ok(0)
+    }
+
+    /// The message of NTLM in the token.
+    fn ntlm(&self) -> &[u8] {
+        let mut marks = self.token.windows(NTLM_MARK.len());
+        let starts = marks.position(|window| window == NTLM_MARK);
+        starts
+            .and_then(|start| self.token.get(start..))
+            .unwrap_or_default()
+    }
+
+    /// What has to be known of it when it is answered: of the token only whether the client is nobody.
+    #[must_use]
+    pub fn noted(self) -> Self {
+        let ntlm = self.ntlm();
+        let token = ntlm.get(..NTLM_FIELDS_BYTES).unwrap_or(ntlm).to_vec();
+        Self { token, ..self }
     }
 
     /// Appends the body.

@@ -201,6 +201,21 @@ impl CreateRequest {
         CONTEXTS_RECONNECT.iter().any(|name| self.has_context(name))
     }
 
+    /// What has to be known of it when it is answered: of its contexts that it is to be durable. A client can have thousands of
+    /// requests at a server, each with contexts of hundreds of kilobytes.
+    #[must_use]
+    pub fn noted(self) -> Self {
+        let durable = CONTEXTS_DURABLE
+            .iter()
+            .filter(|name| self.has_context(name));
+        let named = |name: &&[u8]| CreateContext {
+            name: name.to_vec(),
+            data: Vec::new(),
+        };
+        let contexts = durable.map(named).collect();
+        Self { contexts, ..self }
+    }
+
     fn has_context(&self, name: &[u8]) -> bool {
         self.contexts.iter().any(|context| context.name == name)
     }
