@@ -175,6 +175,22 @@ fn a_file_asked_for_in_another_way_is_the_servers_to_open() {
     assert_eq!(world.client.read_bytes, 300_000);
 }
 
+/// Two answers of 6,000 names each in one packet, which is longer than a megabyte: as browsers ask, of a large folder.
+#[test]
+fn a_large_folder_is_listed_in_one_packet() {
+    let name = wide(FOLDER);
+    // From the first file on ids are ours.
+    let mut steps = copy(0, 1);
+    steps.extend([Step::Browse { name }, Step::Close]);
+    let mut folder = Folder::new(steps, 12_000, 1, (OC1, 60 * MS));
+    folder.plan.terms.names_max = 6_000;
+    folder.plan.terms.compounds = true;
+    let world = folder.run(false);
+    assert_eq!(world.client.names, 12_000);
+    assert!(world.server.longest_bytes > 1 << 20, "nothing is tested");
+    assert_eq!(world.gave_up, None);
+}
+
 /// Somebody writes into files while they are copied, at any time: each is shown as it was when it was asked for, or later.
 #[test]
 fn what_others_write_meanwhile_is_seen() {

@@ -69,7 +69,7 @@ impl FarSmb {
     pub fn new(settings: Settings, knows: u8) -> Self {
         Self {
             client: Packets::default(),
-            server: Packets::default(),
+            server: Packets::of_server(),
             connection: Connection::default(),
             ids: Ids::new(),
             credits: Credits::new(),

@@ -2,8 +2,9 @@
 //!
 //! RFC 1002 4.3: type 1, length 3 (on port 139 one bit of flags and 17 of length). MS-SMB2 2.1: type 0, length 3.
 //! A packet is handed over whole, so that whoever patches it sees all of it, unless it is longer than
-//! [`WHOLE_BYTES_MAX`] and not compounded: of those only the beginning needs to be seen. Compounded ones are longer only
-//! where somebody wants to fill our memory.
+//! [`WHOLE_BYTES_MAX`] and not compounded: of those only the beginning needs to be seen. Of a client compounded ones are
+//! longer only where it wants to fill our memory; a server's are as long as it was asked for, two listings of a large
+//! folder in one packet, and what a prefix can tell is all that a connection makes us hold of them.
 
 use bytes::{Bytes, BytesMut};
 
@@ -13,8 +14,10 @@ use super::error::WireError;
 pub const PREFIX_BYTES: usize = 4;
 /// Longer packets come in pieces if only their beginning matters.
 pub const WHOLE_BYTES_MAX: usize = 256 << 10;
-/// Packets of several messages are not longer.
+/// A client's packets of several messages are not longer,
 const COMPOUND_BYTES_MAX: usize = 1 << 20;
+/// and no packet is (MS-SMB2 2.1: 24 bits of length).
+const PACKET_BYTES_MAX: usize = PREFIX_BYTES + (1 << 24);
 /// So much of a packet that comes in pieces is in the first.
 const BEGINNING_BYTES: usize = 1024;
 
@@ -39,14 +42,36 @@ pub enum Piece {
 }
 
 /// Cuts a stream into packets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Packets {
     held: BytesMut,
+    /// Packets of several messages are not longer.
+    compound_bytes_max: usize,
     /// Still to come of a packet that is handed on in pieces.
     rest_bytes: usize,
 }
 
+/// A client's.
+impl Default for Packets {
+    fn default() -> Self {
+        Self {
+            held: BytesMut::new(),
+            compound_bytes_max: COMPOUND_BYTES_MAX,
+            rest_bytes: 0,
+        }
+    }
+}
+
 impl Packets {
+    /// A server's.
+    #[must_use]
+    pub fn of_server() -> Self {
+        Self {
+            compound_bytes_max: PACKET_BYTES_MAX,
+            ..Self::default()
+        }
+    }
+
     /// More of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
@@ -93,8 +118,11 @@ impl Packets {
             return Ok(Some(Piece::Beginning(beginning)));
         }
         if self.held.len() < packet_bytes {
-            let is_endless =
-                packet_bytes > COMPOUND_BYTES_MAX && self.held.len() >= BEGINNING_BYTES;
+            let bytes_max = match kind {
+                SESSION_MESSAGE => self.compound_bytes_max,
+                _ => COMPOUND_BYTES_MAX,
+            };
+            let is_endless = packet_bytes > bytes_max && self.held.len() >= BEGINNING_BYTES;
             return if is_endless {
                 Err(WireError::Long)
             } else {

@@ -70,6 +70,8 @@ pub struct Client {
     pub read_bytes: u64,
     pub reads: u64,
     pub infos: u64,
+    /// Of folders.
+    pub names: usize,
     writings: VecDeque<(u64, Vec<u8>)>,
     /// When, where and what of writes that were answered well.
     pub written: Vec<(u64, u64, Vec<u8>)>,
@@ -87,7 +89,7 @@ impl Client {
         Self {
             manners,
             cifs: None,
-            packets: Packets::default(),
+            packets: Packets::of_server(),
             next_id: 0,
             credits: 1,
             charge: 1,
@@ -113,6 +115,7 @@ impl Client {
             read_bytes: 0,
             reads: 0,
             infos: 0,
+            names: 0,
             writings: VecDeque::new(),
             written: Vec::new(),
             writes: 0,

@@ -74,6 +74,10 @@ pub struct Terms {
     pub reuses_files: bool,
     /// Of SMB1: what a read gives at most.
     pub read_bytes_max: usize,
+    /// Names in one answer.
+    pub names_max: usize,
+    /// Of SMB2: what was asked in one packet is answered in one.
+    pub compounds: bool,
 }
 
 impl Default for Terms {
@@ -101,6 +105,8 @@ impl Default for Terms {
             capabilities: cifs::CAPABILITIES,
             reuses_files: false,
             read_bytes_max: usize::MAX,
+            names_max: 100,
+            compounds: false,
         }
     }
 }
@@ -179,6 +185,8 @@ pub struct Server {
     /// Versions that clients learn of by breaks to nothing, in the order of the breaks.
     pub broken_versions: Vec<usize>,
     output: Vec<u8>,
+    /// Of its packets of several messages.
+    pub longest_bytes: usize,
 }
 
 impl Server {
@@ -210,6 +218,7 @@ impl Server {
             reads: 0,
             broken_versions: Vec::new(),
             output: Vec::new(),
+            longest_bytes: 0,
         }
     }
 
@@ -288,7 +297,10 @@ impl Server {
                 false => self.answer_cifs_negotiate(),
             };
         }
-        for (start, end) in messages(whole).expect("messages") {
+        let said_bytes = self.output.len();
+        let places = messages(whole).expect("messages");
+        let is_compound = self.terms.compounds && places.len() > 1;
+        for (start, end) in places {
             let message = &whole[start..end];
             let header = Header::parse(message).expect("a header");
             if header.command == Command::Cancel {
@@ -299,6 +311,9 @@ impl Server {
             let credits = self.grant_at_once(&header);
             self.chain = self.chain.filter(|_| header.is_related());
             self.answer(&header, message, credits);
+        }
+        if is_compound {
+            self.compound(said_bytes);
         }
     }
 

@@ -5,7 +5,7 @@ use farhaul_optimise::smb::smb2::open::{
     CloseRequest, CreateRequest, DISPOSITION_OPEN, FileId, OPLOCK_NONE,
 };
 use farhaul_optimise::smb::smb2::query::{
-    CLASS_ID_BOTH, INFO_FILE, QueryDirectoryRequest, QueryInfoRequest, QueryResponse,
+    CLASS_ID_BOTH, INFO_FILE, QueryDirectoryRequest, QueryInfoRequest, QueryResponse, entries,
 };
 
 use super::{Client, Sent, Server};
@@ -15,7 +15,10 @@ const CLASS_ALL: u8 = 18;
 
 impl Client {
     pub(super) fn list(&mut self) {
-        let file = self.file.unwrap();
+        self.list_of(self.file.unwrap());
+    }
+
+    fn list_of(&mut self, file: FileId) {
         let asked = QueryDirectoryRequest {
             class: CLASS_ID_BOTH,
             flags: 0,
@@ -26,10 +29,41 @@ impl Client {
         self.send(Command::QueryDirectory, None, |message| asked.emit(message));
     }
 
+    /// As Explorer does.
+    pub(super) fn browse(&mut self, name: String) {
+        let create = self.opening(name);
+        self.compound(|client| {
+            client.send(Command::Create, None, |message| create.emit(0, message));
+            client.list_of(FileId::RELATED);
+            client.list_of(FileId::RELATED);
+        });
+    }
+
+    /// What a server listed. Who has asked once more already does not do so again.
+    pub(super) fn listed(&mut self, message: &[u8]) {
+        let listed = QueryResponse::parse(message).unwrap();
+        self.names += entries(CLASS_ID_BOTH, listed.data).len();
+        if self.sent.is_empty() {
+            self.list();
+        }
+    }
+
     /// As who wants to know whether it is there.
     pub(super) fn glance(&mut self, name: String) {
+        let create = self.opening(name);
+        let close = CloseRequest {
+            flags: 0,
+            file: FileId::RELATED,
+        };
+        self.compound(|client| {
+            client.send(Command::Create, None, |message| create.emit(0, message));
+            client.send(Command::Close, None, |message| close.emit(message));
+        });
+    }
+
+    fn opening(&mut self, name: String) -> CreateRequest {
         self.asked = OPLOCK_NONE;
-        let create = CreateRequest {
+        CreateRequest {
             oplock: OPLOCK_NONE,
             impersonation: 2,
             access: self.manners.access,
@@ -39,15 +73,7 @@ impl Client {
             options: self.manners.options,
             name: name.into_bytes(),
             contexts: Vec::new(),
-        };
-        let close = CloseRequest {
-            flags: 0,
-            file: FileId::RELATED,
-        };
-        self.compound(|client| {
-            client.send(Command::Create, None, |message| create.emit(0, message));
-            client.send(Command::Close, None, |message| close.emit(message));
-        });
+        }
     }
 
     pub(super) fn ask(&mut self, server: &Server) {

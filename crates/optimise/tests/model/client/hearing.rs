@@ -52,7 +52,7 @@ impl Client {
             Command::TreeConnect => {
                 assert!(matches!(header.scope, Scope::Sync { tree: TREE, .. }));
             }
-            Command::QueryDirectory if header.status == STATUS_OK => self.list(),
+            Command::QueryDirectory if header.status == STATUS_OK => self.listed(message),
             Command::QueryDirectory => assert_eq!(header.status, STATUS_NO_MORE_FILES),
             Command::QueryInfo => self.told(message, &sent, server),
             command => {

@@ -14,6 +14,7 @@ impl Client {
         match step {
             Step::Glance { name } => self.glance(name),
             Step::List => self.list(),
+            Step::Browse { name } => self.browse(name),
             Step::Lock => self.lock(),
             Step::FlushAll => {
                 self.cifs_send(Command::Flush, FLUSH, |message| {

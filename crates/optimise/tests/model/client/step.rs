@@ -55,6 +55,10 @@ pub enum Step {
     },
     /// Ends the session, whatever is open, and sets up another.
     LogOff,
+    /// Opens a folder and lists it twice as long as one answer may be, in the same packet.
+    Browse {
+        name: String,
+    },
     /// All names of the open folder.
     List,
     /// What the server says of the open file.

@@ -1,5 +1,6 @@
 //! What the server grants, and reads of SMB2 that take their time: they grant when they are answered.
 
+use farhaul_optimise::smb::netbios::{PREFIX_BYTES, Packets, Piece, packet};
 use farhaul_optimise::smb::smb2::header::{Command, FLAG_ASYNC, Header, Scope};
 use farhaul_optimise::smb::smb2::open::{CreateRequest, OPLOCK_BATCH};
 use farhaul_optimise::smb::smb2::transfer::{ErrorResponse, STATUS_PENDING};
@@ -100,6 +101,31 @@ impl Server {
         ErrorResponse::default().emit(&mut body);
         let flags = FLAG_RESPONSE | FLAG_ASYNC;
         self.say(&held, STATUS_CANCELLED, 0, flags, &body);
+    }
+
+    /// Makes one packet of what was said since.
+    pub(super) fn compound(&mut self, said_bytes: usize) {
+        let mut packets = Packets::of_server();
+        packets.push(&self.output.split_off(said_bytes));
+        let mut joined: Vec<u8> = Vec::new();
+        let mut last = 0;
+        while let Some(piece) = packets.poll().unwrap() {
+            match piece {
+                Piece::Rest(more) => joined.extend_from_slice(&more),
+                Piece::Message(bytes) | Piece::Beginning(bytes) => {
+                    joined.resize(joined.len().next_multiple_of(8), 0);
+                    let next = ((joined.len() - last) as u32).to_le_bytes();
+                    if !joined.is_empty() {
+                        joined[last + 20..last + 24].copy_from_slice(&next);
+                    }
+                    last = joined.len();
+                    joined.extend_from_slice(&bytes[PREFIX_BYTES..]);
+                }
+                Piece::Service(_) => panic!("no message"),
+            }
+        }
+        self.longest_bytes = self.longest_bytes.max(joined.len());
+        self.output.extend_from_slice(&packet(&joined));
     }
 
     fn read_late(&mut self, header: &Header, status: u32, body: Vec<u8>) {

@@ -8,9 +8,6 @@ use farhaul_optimise::smb::smb2::transfer::{ErrorResponse, STATUS_OK};
 
 use super::{OPLOCK_NONE, Open, Server, file_id};
 
-/// Names in one answer.
-const NAMES_MAX: usize = 100;
-
 /// As a server is told of it, in what the model holds names in.
 pub fn wide(name: &str) -> String {
     name.chars().flat_map(|letter| [letter, '\0']).collect()
@@ -54,10 +51,13 @@ impl Server {
     }
 
     pub(super) fn list(&mut self, asked: &QueryDirectoryRequest, body: &mut Vec<u8>) -> u32 {
-        let id = asked.file.volatile;
+        let id = self.related(asked.file);
         let folder = self.opens[&id].name.clone();
         let from = self.listed.get(&id).copied().unwrap_or(0);
-        let names = self.folders[&folder].iter().skip(from).take(NAMES_MAX);
+        let names = self.folders[&folder]
+            .iter()
+            .skip(from)
+            .take(self.terms.names_max);
         let entries: Vec<Entry> = names
             .map(|leaf| Entry {
                 name: leaf.clone().into_bytes(),
