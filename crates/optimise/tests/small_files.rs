@@ -191,6 +191,84 @@ fn a_large_folder_is_listed_in_one_packet() {
     assert_eq!(world.gave_up, None);
 }
 
+/// A share without oplocks, and a server that opens nothing of ours: each is asked a few times, and the copy is the client's.
+#[test]
+fn what_comes_to_nothing_is_not_tried_for_ever() {
+    for (grants_oplocks, refuses_batch, most) in [(false, 0, 24), (true, 1, 40)] {
+        let mut folder = Folder::whole(300, 10_000, (T1, 500 * MS));
+        folder.plan.terms.grants_oplocks = grants_oplocks;
+        folder.plan.terms.refuses_batch = refuses_batch;
+        let world = folder.run(false);
+        let [near, far] = stats(&world);
+        assert_eq!(world.client.read_bytes, 3_000_000);
+        assert_eq!((near.opens_answered, world.server.open_files()), (0, 0));
+        assert_eq!(far.opens_made, far.opens_wasted);
+        assert!((1..=most).contains(&far.opens_made), "{far:?}");
+    }
+}
+
+/// Somebody else has one file open here and there.
+#[test]
+fn a_file_that_cannot_be_opened_ahead_keeps_up_no_other() {
+    let took = |refuses_batch| {
+        let mut folder = Folder::whole(300, 10_000, (T1, 500 * MS));
+        folder.plan.terms.refuses_batch = refuses_batch;
+        let world = folder.run(false);
+        (world.client.closed_ns, stats(&world)[0].opens_answered)
+    };
+    let ((without_ns, _), (with_ns, answered)) = (took(0), took(30));
+    assert!(answered > 280, "{answered}");
+    // Four round trips for each of nine.
+    assert!(with_ns < without_ns + 9 * 4 * 500 * MS, "{with_ns}");
+}
+
+/// Its paths are not those of the share.
+#[test]
+fn nothing_is_opened_ahead_of_who_says_names_of_dfs() {
+    let mut folder = Folder::whole(60, 10_000, (T1, 500 * MS));
+    folder.plan.manners.is_dfs = true;
+    let [_, far] = stats(&folder.run(false));
+    assert_eq!(far.opens_made, 0);
+}
+
+/// It opens each file for its attributes before it does to read: what was read of it has crossed the link in vain.
+#[test]
+fn files_are_left_alone_that_are_wanted_otherwise_first() {
+    let files = 300;
+    let mut steps = list();
+    for nth in 0..files {
+        let name = wide(&format!("{FOLDER}\\{}", leaf(nth)));
+        steps.extend([Step::Peek { name }, Step::Close]);
+        steps.extend(copy(nth, 10_000));
+    }
+    let world = Folder::new(steps, files, 10_000, (T1, 500 * MS)).run(false);
+    let [_, far] = stats(&world);
+    assert_eq!(world.client.read_bytes, 3_000_000);
+    assert!((1..50).contains(&far.opens_wasted), "{far:?}");
+    // Of one only the others stay, and none is opened twice.
+    let mut steps = list();
+    for nth in 0..100 {
+        if nth == 21 {
+            let name = wide(&format!("{FOLDER}\\{}", leaf(nth)));
+            steps.extend([Step::Peek { name }, Step::Close]);
+        }
+        steps.extend(copy(nth, 10_000));
+    }
+    let [near, far] = stats(&Folder::new(steps, 100, 10_000, (T1, 500 * MS)).run(false));
+    assert_eq!((near.opens_answered, far.opens_wasted), (97, 1));
+    // Who then only reads is served again.
+    let mut steps = list();
+    for nth in 0..100 {
+        if nth < 40 {
+            let name = wide(&format!("{FOLDER}\\{}", leaf(nth)));
+            steps.extend([Step::Peek { name }, Step::Close]);
+        }
+        steps.extend(copy(nth, 10_000));
+    }
+    let [near, _] = stats(&Folder::new(steps, 100, 10_000, (T1, 500 * MS)).run(false));
+    assert!(near.opens_answered > 35, "{near:?}");
+}
+
 /// Somebody writes into files while they are copied, at any time: each is shown as it was when it was asked for, or later.
 #[test]
 fn what_others_write_meanwhile_is_seen() {

@@ -153,7 +153,7 @@ fn what_failed_for_now_is_lost_for_good() {
     const LOST: u32 = 0xc000_00e9;
     for refusal in [SESSION_EXPIRED, INSUFFICIENT, BAD_UID] {
         for is_cifs in [false, true] {
-            let mut steps = upload(&noise(9, 500_000), BLOCK, 1, BATCH);
+            let mut steps = upload(&noise(9, 500_000), BLOCK, 1, 0);
             steps.push(Step::Close);
             let mut plan = writing(steps, (OC1, 100 * MS));
             plan.terms.file_bytes_max = 0;

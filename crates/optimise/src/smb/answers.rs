@@ -176,7 +176,7 @@ impl FarSmb {
             self.writing.forget(*id);
         }
         self.lent.handle_gone(is_gone);
-        self.opening.folders.handle_gone(is_gone);
+        self.opening.handle_gone(is_gone);
         self.reading
             .end_runs(|_, file| is_gone((file.session, file.tree)), out, stats);
         self.reading.files.handle_gone(is_gone);

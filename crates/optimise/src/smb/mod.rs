@@ -16,7 +16,7 @@
 //! | `writing` | which, and what is done with them next to the server |
 //! | `refused` | lets the server refuse what must not be done behind one that failed |
 //! | `reading`, `ahead` | decides what to read ahead next to the server |
-//! | `folder`, `opening`, `shutting` | opens the next files of a folder ahead of the client that copies it |
+//! | `folder`, `opening`, `shutting`, `doubts` | opens the next files of a folder ahead of the client that copies it |
 //! | `lent` | the oplocks that protect what is read ahead for clients that ask for none |
 //! | `early` | breaks that overtake the answer to the CREATE |
 //! | `ids`, `credits`, `window` | message ids, credits, how far ahead |
@@ -29,6 +29,7 @@ mod bytes_le;
 mod cifs;
 mod connection;
 mod credits;
+mod doubts;
 mod early;
 mod effect;
 mod error;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 
+use super::doubts::Doubts;
 use super::far::FarSmb;
 use super::files::{OpenFile, Protection};
 use super::folder::Folders;
@@ -106,6 +107,7 @@ pub struct Opening {
     /// What the client asks of its files, whole messages.
     questions: Vec<Bytes>,
     pub(super) patience: u32,
+    pub(super) doubts: Doubts,
     /// CREATE at the server, by message id.
     pub(super) asked: BTreeMap<u64, OpenedAhead>,
     pub(super) held: BTreeMap<FileId, Held>,
@@ -131,6 +133,7 @@ impl Opening {
             model: None,
             questions: Vec::new(),
             patience: PATIENCE_MIN,
+            doubts: Doubts::default(),
             asked: BTreeMap::new(),
             held: BTreeMap::new(),
             taken: BTreeSet::new(),
@@ -157,23 +160,52 @@ impl Opening {
         asked.chain(held).map(|bytes| bytes + OFFER_BYTES).sum()
     }
 
-    /// It was in vain: more is asked for the next time.
-    pub(super) fn handle_wasted(&mut self) {
-        if self.folders.handle_wasted() {
+    /// It was in vain: more is asked for the next time. Whether it begins anew with that.
+    pub(super) fn handle_wasted(&mut self) -> bool {
+        let is_anew = self.folders.handle_wasted();
+        if is_anew {
             self.patience = (self.patience * 2).min(PATIENCE_MAX);
         }
+        is_anew
+    }
+
+    /// The server did not open a file, or nothing protects it: in this share.
+    fn handle_failed(&mut self, unprotected: Option<(u64, u32)>) {
+        if self.doubts.handle_failed()
+            && self.handle_wasted()
+            && let Some(place) = unprotected
+        {
+            self.doubts.handle_unprotected(place);
+        }
+    }
+
+    /// Sessions or shares are gone.
+    pub(super) fn handle_gone(&mut self, is_gone: impl Fn((u64, u32)) -> bool) {
+        self.folders.handle_gone(&is_gone);
+        self.doubts.handle_gone(is_gone);
+    }
+
+    /// Whether a file was opened ahead, or is being.
+    fn has(&self, session: u64, tree: u32, name: &[u8]) -> bool {
+        let is_it =
+            |of: (u64, u32), create: &CreateRequest| of == (session, tree) && create.name == name;
+        let mut asked = self.asked.values();
+        let mut held = self.held.values().chain(self.leaving.values());
+        asked.any(|ahead| is_it((ahead.session, ahead.tree), &ahead.create))
+            || held.any(|held| is_it((held.session, held.tree), &held.create))
     }
 
     /// The client opens a file: through the server, or here.
     fn handle_file(&mut self, session: u64, tree: u32, create: &CreateRequest) {
-        if !self.is_known || !is_to_read(create) {
+        let is_left_alone = self.doubts.forbids((session, tree));
+        if !self.is_known || !is_to_read(create) || is_left_alone {
             return;
         }
         let in_row = self.folders.handle_file(session, tree, &create.name);
         if in_row > 0 {
             self.model = Some(create.clone());
         }
-        if in_row >= PATIENCE_MAX {
+        if in_row >= PATIENCE_MAX && !self.doubts.is_wary() {
             self.patience = PATIENCE_MIN;
         }
     }
@@ -219,6 +251,8 @@ impl FarSmb {
     pub(super) fn note_open(&mut self, header: &Header, create: &CreateRequest) {
         if let Some(tree) = header.tree()
             && self.connection.is_disk(header.session, tree)
+            // Ours would say a path that is none without the flag.
+            && !header.is_dfs()
         {
             self.opening.handle_file(header.session, tree, create);
         }
@@ -291,6 +325,7 @@ impl FarSmb {
             }
             None => opening.leaving.remove(&file).ok_or(Reason::Halves)?,
         };
+        opening.doubts.handle_taken();
         opening.handle_file(held.session, held.tree, &held.create);
         Ok(())
     }
@@ -306,6 +341,10 @@ impl FarSmb {
             let Some(model) = self.opening.model.clone() else {
                 return;
             };
+            // It has begun anew: our own CREATE would break our oplock.
+            if self.opening.has(session, tree, &name) {
+                continue;
+            }
             let create = CreateRequest { name, ..model };
             stats.opens_made += 1;
             self.open_ahead(create, (session, tree), size_bytes, out);
@@ -318,8 +357,12 @@ impl FarSmb {
         let credits = (opening.asked.len() as u32 + 1) * CREDITS_EACH;
         // Two of the smallest at least.
         let bytes_max = self.reading.window.bytes(OUTPUT_BYTES_MAX, false);
+        let files_max = match opening.doubts.is_wary() {
+            true => 1,
+            false => HANDLES_MAX,
+        };
         opening.model.is_some()
-            && files < HANDLES_MAX
+            && files < files_max
             && opening.ahead_bytes() < bytes_max
             && self.credits.available() >= credits
             && self.lent.has_room()
@@ -415,19 +458,27 @@ impl FarSmb {
         let Some(opened) = opened else {
             // The client shall meet the error itself, when it asks.
             stats.opens_wasted += 1;
+            self.opening.handle_failed(None);
             return self.pass_waiting(ahead.waiting, out);
         };
         let (file, place) = (opened.file, (ahead.session, ahead.tree));
         self.lent
             .handle_granted(file, ahead.session, ahead.tree, opened.oplock);
         let is_file = opened.facts.attributes & ATTRIBUTE_DIRECTORY == 0;
-        let is_kept = opened.oplock == OPLOCK_BATCH && !self.early.has(file);
-        let is_safe = is_kept && opened.contexts.is_empty();
-        if ahead.is_unwanted || !is_file || !is_safe || self.reading.is_quiet {
+        let has_batch = opened.oplock == OPLOCK_BATCH && opened.contexts.is_empty();
+        let is_safe = has_batch && !self.early.has(file);
+        let is_wanted = !ahead.is_unwanted && !self.reading.is_quiet;
+        if !is_wanted || !is_file || !is_safe {
             stats.opens_wasted += 1;
+            if is_wanted {
+                self.opening.handle_failed((!has_batch).then_some(place));
+            } else {
+                self.opening.handle_wasted();
+            }
             self.close_own(file, place, out, stats);
             return self.pass_waiting(ahead.waiting, out);
         }
+        self.opening.doubts.handle_granted(place);
         self.offer_file(ahead, &opened, message, out, stats);
         Ok(())
     }
@@ -448,6 +499,7 @@ impl FarSmb {
         known.was_told = true;
         if !self.reading.files.insert(file, known) {
             stats.opens_wasted += 1;
+            self.opening.handle_wasted();
             self.close_own(file, (session, tree), out, stats);
             let _ = self.pass_waiting(ahead.waiting, out);
             return;

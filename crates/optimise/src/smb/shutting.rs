@@ -71,6 +71,11 @@ impl FarSmb {
     /// The near half will not take a file.
     pub(super) fn handle_released(&mut self, file: FileId, out: &mut Outbox, stats: &mut Stats) {
         let held = self.opening.held.remove(&file);
+        if held.is_some() {
+            // The client asks for it in another way: what was read of it has crossed in vain.
+            self.opening.handle_wasted();
+            self.opening.doubts.handle_released();
+        }
         let held = held.or_else(|| self.opening.leaving.remove(&file));
         if let Some(held) = held {
             self.drop_held(file, &held, out, stats);

@@ -23,6 +23,9 @@ pub use self::step::{Manners, Step};
 use super::plan::SHARE_ALL;
 use super::server::Server;
 
+/// FILE_READ_ATTRIBUTES, SYNCHRONIZE.
+const ATTRIBUTES: u32 = 0x10_0080;
+
 #[derive(Debug)]
 struct Sent {
     command: Command,
@@ -285,6 +288,11 @@ impl Client {
             }
             Step::Ask => self.ask(server),
             Step::Pause { ns } => self.wakes_ns = now_ns + ns,
+            Step::Peek { name } => {
+                let access = std::mem::replace(&mut self.manners.access, ATTRIBUTES);
+                self.open(name, SHARE_ALL, OPLOCK_NONE, server);
+                self.manners.access = access;
+            }
             odd => self.odd_step(odd),
         }
     }

@@ -17,8 +17,8 @@ use farhaul_optimise::smb::smb2::header::{
     Command, FLAG_ASYNC, FLAG_RESPONSE, FLAG_SIGNED, Header, Scope, messages,
 };
 use farhaul_optimise::smb::smb2::open::{
-    CloseRequest, CloseResponse, CreateRequest, CreateResponse, FileFacts, FileId, LEASE_READ,
-    Lease, OPLOCK_BATCH, OPLOCK_EXCLUSIVE, OPLOCK_II, OPLOCK_LEASE, OPLOCK_NONE, SHARE_WRITE,
+    CreateRequest, CreateResponse, FileFacts, FileId, LEASE_READ, Lease, OPLOCK_BATCH,
+    OPLOCK_EXCLUSIVE, OPLOCK_II, OPLOCK_LEASE, OPLOCK_NONE, SHARE_WRITE,
 };
 use farhaul_optimise::smb::smb2::query::{QueryDirectoryRequest, QueryInfoRequest};
 use farhaul_optimise::smb::smb2::transfer::{
@@ -26,7 +26,7 @@ use farhaul_optimise::smb::smb2::transfer::{
     STATUS_PENDING, WriteRequest, WriteResponse, emit_empty,
 };
 
-use self::change::{STATUS_FILE_CLOSED, STATUS_NETWORK_SESSION_EXPIRED};
+use self::change::STATUS_FILE_CLOSED;
 use self::credits::LateRead;
 
 /// Somebody else's lock is in the way.
@@ -50,6 +50,8 @@ pub struct Terms {
     pub write_ns_max: u64,
     /// Reads take so long.
     pub read_ns: u64,
+    /// Of SMB2: each so many-th CREATE for a batch oplock fails; 0: none.
+    pub refuses_batch: u64,
     /// Of SMB2: the answer to CREATE is announced first, as where others must give back an oplock before.
     pub opens_late: bool,
     /// Of SMB2: who opens this file otherwise than alone waits for an oplock that nobody gives back.
@@ -92,6 +94,7 @@ impl Default for Terms {
             signs_setup: true,
             write_ns_max: 0,
             read_ns: 0,
+            refuses_batch: 0,
             opens_late: false,
             held_file: None,
             locked: None,
@@ -172,6 +175,8 @@ pub struct Server {
     listed: BTreeMap<u64, usize>,
     /// Requests to open a file, and questions about one.
     pub creates: u64,
+    /// For a batch oplock.
+    pub batches: u64,
     pub infos: u64,
     opens: BTreeMap<u64, Open>,
     /// The file that the last message of a packet was about.
@@ -207,6 +212,7 @@ impl Server {
             folders: BTreeMap::new(),
             listed: BTreeMap::new(),
             creates: 0,
+            batches: 0,
             infos: 0,
             opens: BTreeMap::new(),
             chain: None,
@@ -338,16 +344,8 @@ impl Server {
             }
             .emit(&mut body),
             Command::Create if self.holds(message) => return self.hold(header, credits),
-            Command::Create => self.create(message).emit(&mut body),
-            Command::Close if std::mem::take(&mut self.terms.refuses_to_close) => {
-                status = STATUS_NETWORK_SESSION_EXPIRED;
-                ErrorResponse::default().emit(&mut body);
-            }
-            Command::Close => {
-                self.close(CloseRequest::parse(message).unwrap().file);
-                let facts = FileFacts::default();
-                CloseResponse { flags: 0, facts }.emit(&mut body);
-            }
+            Command::Create => status = self.try_open(message, &mut body),
+            Command::Close => status = self.try_close(message, &mut body),
             Command::Read => status = self.read(&ReadRequest::parse(message).unwrap(), &mut body),
             Command::Write => {
                 let write = WriteRequest::parse(message).unwrap();
@@ -446,14 +444,6 @@ impl Server {
         .emit(&mut answer);
         answer.extend(body);
         self.output.extend_from_slice(&packet(&answer));
-    }
-
-    fn create(&mut self, message: &[u8]) -> CreateResponse {
-        let opened = self.open(&CreateRequest::parse(message).unwrap());
-        if let Some(write) = self.overtakes.take() {
-            self.write(&write);
-        }
-        opened
     }
 
     fn open(&mut self, create: &CreateRequest) -> CreateResponse {

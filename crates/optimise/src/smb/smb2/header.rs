@@ -22,6 +22,8 @@ pub const FLAG_ASYNC: u32 = 2;
 pub const FLAG_RELATED: u32 = 4;
 /// SMB2_FLAGS_SIGNED.
 pub const FLAG_SIGNED: u32 = 8;
+/// SMB2_FLAGS_DFS_OPERATIONS: the path begins at the root of a namespace.
+pub const FLAG_DFS: u32 = 0x1000_0000;
 
 /// Where the status lies.
 pub(super) const STATUS_AT: usize = 8;
@@ -243,6 +245,12 @@ impl Header {
     #[must_use]
     pub fn is_signed(&self) -> bool {
         self.flags & FLAG_SIGNED != 0
+    }
+
+    /// Whether its path is one of DFS.
+    #[must_use]
+    pub fn is_dfs(&self) -> bool {
+        self.flags & FLAG_DFS != 0
     }
 
     /// Whether it takes session, tree and file from the message before it.

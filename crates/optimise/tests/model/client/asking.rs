@@ -4,7 +4,7 @@ use farhaul_optimise::smb::netbios::packet;
 use farhaul_optimise::smb::smb2::connect::{
     NegotiateRequest, SessionSetupRequest, TreeConnectRequest,
 };
-use farhaul_optimise::smb::smb2::header::{Command, FLAG_SIGNED, Header};
+use farhaul_optimise::smb::smb2::header::{Command, FLAG_DFS, FLAG_SIGNED, Header};
 use farhaul_optimise::smb::smb2::open::{
     CreateContext, LEASE_READ, LEASE_WRITE, Lease, OPLOCK_LEASE,
 };
@@ -137,10 +137,10 @@ impl Client {
         let header = Header {
             credit_charge: u16::from(large) * self.charge,
             credits: self.manners.asks,
-            flags: if is_tree && self.manners.signs_tree {
-                FLAG_SIGNED
-            } else {
-                0
+            flags: match command {
+                Command::TreeConnect if self.manners.signs_tree => FLAG_SIGNED,
+                Command::Create if self.manners.is_dfs => FLAG_DFS,
+                _ => 0,
             },
             ..Header::request(
                 command,

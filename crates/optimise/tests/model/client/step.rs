@@ -55,6 +55,10 @@ pub enum Step {
     },
     /// Ends the session, whatever is open, and sets up another.
     LogOff,
+    /// Opens a file only to see how it is.
+    Peek {
+        name: String,
+    },
     /// Opens a folder and lists it twice as long as one answer may be, in the same packet.
     Browse {
         name: String,
@@ -88,6 +92,8 @@ pub struct Manners {
     pub options: u32,
     /// Wants to take up its files again after a lost connection.
     pub is_durable: bool,
+    /// Says names of DFS.
+    pub is_dfs: bool,
     /// Begins in SMB1, and stays with it if the server does.
     pub begins_in_cifs: bool,
     /// What it can do in SMB1, and what it calls itself there.
@@ -107,6 +113,7 @@ impl Default for Manners {
             access: 0x12_019f,
             options: 0,
             is_durable: false,
+            is_dfs: false,
             begins_in_cifs: false,
             capabilities: cifs::CAPABILITIES,
             name: b"Windows 2002 5.1",

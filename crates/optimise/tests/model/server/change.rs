@@ -1,10 +1,12 @@
-//! What changes an open file otherwise than by writing to it.
+//! What opens and closes a file, and changes an open one otherwise than by writing to it.
 
 use farhaul_optimise::smb::smb1;
 use farhaul_optimise::smb::smb1::header::{Block, emit_block};
 use farhaul_optimise::smb::smb2::header::HEADER_BYTES;
-use farhaul_optimise::smb::smb2::open::FileId;
-use farhaul_optimise::smb::smb2::transfer::STATUS_OK;
+use farhaul_optimise::smb::smb2::open::{
+    CloseRequest, CloseResponse, CreateRequest, FileFacts, FileId,
+};
+use farhaul_optimise::smb::smb2::transfer::{ErrorResponse, STATUS_OK};
 
 use super::Server;
 use super::cifs::INVALID_HANDLE;
@@ -12,8 +14,34 @@ use super::cifs::INVALID_HANDLE;
 pub(super) const STATUS_FILE_CLOSED: u32 = 0xc000_0128;
 /// The client is to show once more who it is.
 pub(super) const STATUS_NETWORK_SESSION_EXPIRED: u32 = 0xc000_035c;
+/// Somebody else has it open.
+pub(super) const STATUS_SHARING_VIOLATION: u32 = 0xc000_0043;
 
 impl Server {
+    pub(super) fn try_open(&mut self, message: &[u8], body: &mut Vec<u8>) -> u32 {
+        let create = CreateRequest::parse(message).unwrap();
+        if self.refuses(&create) {
+            ErrorResponse::default().emit(body);
+            return STATUS_SHARING_VIOLATION;
+        }
+        self.open(&create).emit(body);
+        if let Some(write) = self.overtakes.take() {
+            self.write(&write);
+        }
+        STATUS_OK
+    }
+
+    pub(super) fn try_close(&mut self, message: &[u8], body: &mut Vec<u8>) -> u32 {
+        if std::mem::take(&mut self.terms.refuses_to_close) {
+            ErrorResponse::default().emit(body);
+            return STATUS_NETWORK_SESSION_EXPIRED;
+        }
+        self.close(CloseRequest::parse(message).unwrap().file);
+        let facts = FileFacts::default();
+        CloseResponse { flags: 0, facts }.emit(body);
+        STATUS_OK
+    }
+
     /// What a message that names no file is about: the file of the one before it in its packet.
     pub(super) fn related(&mut self, file: FileId) -> u64 {
         if file != FileId::RELATED {

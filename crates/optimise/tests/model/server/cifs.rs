@@ -84,13 +84,7 @@ impl Server {
                 let write = WriteHead::parse(&block).unwrap();
                 self.cifs_write(&header, &write, write.data(message).unwrap());
             }
-            CLOSE if std::mem::take(&mut self.terms.refuses_to_close) => {
-                self.cifs_fail(&header, STATUS_NETWORK_SESSION_EXPIRED);
-            }
-            CLOSE => {
-                self.cifs_close(CloseRequest::parse(&block).unwrap().file);
-                self.cifs_say(&header, |message| emit_block(&[], &[], message));
-            }
+            CLOSE => self.cifs_try_close(&header, CloseRequest::parse(&block).unwrap().file),
             TRANSACTION2 => self.cifs_set_info(&header, message, &block),
             FLUSH => self.cifs_say(&header, |message| emit_block(&[], &[], message)),
             LOCKING_ANDX => match LockingRequest::parse(&block).unwrap() {
@@ -219,6 +213,14 @@ impl Server {
         }
         let status = self.write_own(nth, place, data, &mut Vec::new());
         self.cifs_written(header, status, data.len());
+    }
+
+    fn cifs_try_close(&mut self, header: &Header, file: u16) {
+        if std::mem::take(&mut self.terms.refuses_to_close) {
+            return self.cifs_fail(header, STATUS_NETWORK_SESSION_EXPIRED);
+        }
+        self.cifs_close(file);
+        self.cifs_say(header, |message| emit_block(&[], &[], message));
     }
 
     fn cifs_close(&mut self, file: u16) {

@@ -1,6 +1,8 @@
 //! Folders, and what is asked of open files.
 
-use farhaul_optimise::smb::smb2::open::{ATTRIBUTE_DIRECTORY, CreateResponse, FileFacts};
+use farhaul_optimise::smb::smb2::open::{
+    ATTRIBUTE_DIRECTORY, CreateRequest, CreateResponse, FileFacts, OPLOCK_BATCH,
+};
 use farhaul_optimise::smb::smb2::query::{
     Entry, QueryDirectoryRequest, QueryInfoRequest, QueryResponse, STATUS_NO_MORE_FILES, listing,
 };
@@ -24,6 +26,14 @@ impl Server {
 
     pub fn open_files(&self) -> usize {
         self.opens.len()
+    }
+
+    /// Whether a file is somebody else's.
+    pub(super) fn refuses(&mut self, create: &CreateRequest) -> bool {
+        let is_batch = create.oplock == OPLOCK_BATCH;
+        self.batches += u64::from(is_batch);
+        let every = self.terms.refuses_batch;
+        is_batch && every > 0 && self.batches.is_multiple_of(every)
     }
 
     pub(super) fn open_folder(&mut self, name: &str) -> CreateResponse {
