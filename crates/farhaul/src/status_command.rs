@@ -224,6 +224,10 @@ fn interception(status: &Status) -> (Tone, String) {
     let on = intercept.interfaces.join(", ");
     match &intercept.problem {
         Some(problem) => (Tone::Bad, format!("{}, off: {problem}", intercept.mode)),
+        None if intercept.unguarded.is_some() => (
+            Tone::Notice,
+            format!("{} on {on}, without a guard", intercept.mode),
+        ),
         None if intercept.active => (Tone::Good, format!("{} on {on}", intercept.mode)),
         None => (Tone::Plain, intercept.mode.clone()),
     }

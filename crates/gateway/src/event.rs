@@ -242,7 +242,8 @@ pub enum Event {
     },
     /// The gateway is done.
     Stopped,
-    /// Transparent interception began or ended.
+    /// Interception ended because others removed its rules and they cannot be
+    /// put back, or it is back.
     Intercepting {
         /// Whether connections are taken from now on.
         on: bool,
@@ -296,12 +297,13 @@ impl Event {
             | Event::BypassSet { .. }
             | Event::Started { .. }
             | Event::Draining { .. }
-            | Event::Intercepting { .. }
+            | Event::Intercepting { on: true, .. }
             | Event::Stopped => Level::Info,
             Event::PeerDown { .. }
             | Event::PeerRestarted { .. }
             | Event::PeerRejected { .. }
             | Event::WritesLost { .. }
+            | Event::Intercepting { on: false, .. }
             | Event::Full { .. }
             | Event::LogDropped { .. }
             | Event::Trouble { .. } => Level::Warn,

@@ -75,6 +75,12 @@ impl Gateway {
             let keep = request.keep_client_address
                 && config.intercept.client_address == ClientAddress::Keep
                 && same_family(request.client.ip(), destination.ip());
+            if keep && let Some(off) = self.health().off {
+                // Its answers would not come here, whatever the routes of the site.
+                self.trouble(destination, &off);
+                last = Refusal::Internal;
+                continue;
+            }
             let source = if keep {
                 Source::Client(request.client)
             } else {

@@ -20,6 +20,7 @@ use crate::copies::Copies;
 use crate::event::Event;
 use crate::events::Events;
 use crate::flow_table::FlowTable;
+use crate::intercept::Health;
 use crate::keys::PublicKey;
 use crate::known_up::KnownUp;
 use crate::lately::Lately;
@@ -67,6 +68,7 @@ pub struct Gateway {
     fitting: usize,
     pub(crate) handshakes: usize,
     pub(crate) events: Events,
+    pub(crate) health: Mutex<Health>,
     pub(crate) strangers: Mutex<Strangers>,
     pub(crate) flows: Arc<FlowTable>,
     pub(crate) known_up: Mutex<KnownUp>,
@@ -134,6 +136,7 @@ impl Gateway {
             fitting,
             handshakes,
             events,
+            health: Mutex::default(),
             strangers: Mutex::default(),
             known_up: Mutex::default(),
             pending: Mutex::default(),

@@ -53,5 +53,6 @@ mod shared_key;
 pub mod stop;
 pub mod store;
 mod strangers;
+mod upkeep;
 mod ups_and_downs;
 mod warm;

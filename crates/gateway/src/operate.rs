@@ -31,6 +31,7 @@ use crate::peer::{Peer, State};
 use crate::reduction::{Figures, Store};
 use crate::session::{Session, SessionStats};
 use crate::store::clear_unused;
+use crate::upkeep::unguarded;
 
 /// Asked of the gateway's main loop, which owns the files and the rules.
 pub struct ReloadRequest(pub oneshot::Sender<Result<(), String>>);
@@ -157,6 +158,7 @@ impl Operator for Gateway {
 impl Gateway {
     fn intercept_status(&self) -> InterceptStatus {
         let config = self.config();
+        let health = self.health();
         let transparent = config.intercept.mode == InterceptMode::Transparent;
         InterceptStatus {
             mode: if transparent {
@@ -166,9 +168,9 @@ impl Gateway {
             }
             .to_owned(),
             interfaces: config.intercept.interfaces.clone(),
-            active: transparent && !self.is_draining(),
-            // A gateway that cannot intercept does not start.
-            problem: None,
+            active: transparent && !self.is_draining() && health.off.is_none(),
+            problem: health.off,
+            unguarded: health.unguarded.as_deref().map(unguarded),
             listeners: config.listens.iter().map(listener).collect(),
         }
     }

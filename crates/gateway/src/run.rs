@@ -17,7 +17,9 @@ use crate::event::Event;
 use crate::events::Events;
 use crate::explicit;
 use crate::gateway::{Gateway, GatewayParts};
-use crate::intercept::{BEAT_INTERVAL, GuardProgram, InterceptError, Interceptor, Lease, Taken};
+use crate::intercept::{
+    BEAT_INTERVAL, GuardProgram, Health, InterceptError, Interceptor, Lease, Taken,
+};
 use crate::keys::{KeyError, PrivateKey};
 use crate::metrics::Metrics;
 use crate::operate::ReloadRequest;
@@ -102,6 +104,7 @@ pub async fn run(
     ready();
     let mut serving = Serving {
         gateway: gateway.clone(),
+        health: interceptor.as_ref().map(Interceptor::health),
         interceptor,
         taken,
         listeners,
@@ -240,8 +243,16 @@ fn networks(config: &Config) -> Vec<Network> {
         .collect()
 }
 
+/// Waits for another state of interception; `None` where there is none.
+async fn changed(health: &mut Option<watch::Receiver<Health>>) -> Option<Health> {
+    let health = health.as_mut()?;
+    health.changed().await.ok()?;
+    Some(health.borrow_and_update().clone())
+}
+
 struct Serving {
     gateway: Arc<Gateway>,
+    health: Option<watch::Receiver<Health>>,
     interceptor: Option<Interceptor>,
     taken: mpsc::Receiver<Taken>,
     listeners: Vec<explicit::Listener>,
@@ -268,6 +279,7 @@ impl Serving {
                     let result = self.reload().await;
                     let _ = answer.send(result);
                 }
+                Some(health) = changed(&mut self.health) => self.gateway.note_health(health),
                 Ok(()) = self.signals.reload.changed() => {
                     let _ = self.reload().await;
                 }

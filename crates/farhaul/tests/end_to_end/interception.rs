@@ -201,3 +201,63 @@ fn dscp_of_a_connection_is_copied_to_the_tunnels_packets() {
     let clear = capture.packets().iter().any(|p| p.protocol == TCP);
     assert!(!clear, "TCP crossed the WAN beside the tunnel");
 }
+
+#[test]
+fn what_ends_interception_is_told_and_ends_with_its_cause() {
+    let world = World::up("unruled");
+    let _service = Service::start(&world.lab.server().unwrap(), 7010, greet_and_echo);
+    assert!(world.is_tunnelled(&world.connect(v4(7010))));
+    let router = world.gateway(Side::A);
+    // Somebody uses our table, and rules are set anew without ours.
+    let foreign = "10.77.0.0/16 dev lo table 250";
+    router.ip(&format!("route add {foreign}")).unwrap();
+    router.ip("rule del pref 200").unwrap();
+    until("interception off", || {
+        world.status(Side::A)["intercept"]["active"] == false
+    });
+    let status = world.status(Side::A);
+    for shown in [&status["intercept"]["problem"], &status["next"]] {
+        let shown = shown.as_str().unwrap();
+        assert!(shown.contains("table 250 already has routes"), "{shown}");
+    }
+    assert_eq!(world.metric(Side::A, "farhaul_intercepting"), 0);
+    assert!(world.told(Side::A, "status").contains("transparent, off:"));
+    // As long as the last beat lasts.
+    std::thread::sleep(Duration::from_secs(1));
+    let mut direct = world.connect(v4(7010));
+    assert!(!world.is_tunnelled(&direct));
+    assert_eq!(greeting(&mut direct).unwrap(), direct.local_addr().unwrap());
+    router.ip(&format!("route del {foreign}")).unwrap();
+    until("interception on", || {
+        world.status(Side::A)["intercept"]["active"] == true
+    });
+    assert_eq!(world.metric(Side::A, "farhaul_intercepting"), 1);
+    assert_eq!(world.status(Side::A)["next"], serde_json::Value::Null);
+    assert!(world.is_tunnelled(&world.connect(v4(7010))));
+    let changes = world.metrics(Side::A);
+    for to in ["off", "on"] {
+        let row = format!("farhaul_intercept_changes_total{{to=\"{to}\"}} 1");
+        assert!(changes.contains(&row), "{changes}");
+    }
+}
+
+#[test]
+fn a_far_side_without_its_rules_says_so_and_not_that_replies_go_astray() {
+    let world = World::up("farunruled");
+    let _service = Service::start(&world.lab.server().unwrap(), 7011, greet_and_echo);
+    let router = world.gateway(Side::B);
+    let foreign = "10.77.0.0/16 dev lo table 250";
+    router.ip(&format!("route add {foreign}")).unwrap();
+    router.ip("rule del pref 200").unwrap();
+    until("the far side's rules are missed", || {
+        world.status(Side::B)["intercept"]["problem"].is_string()
+    });
+    let direct = world.connect(v4(7011));
+    world.assert_direct(&direct, "peer-trouble");
+    assert_eq!(world.status(Side::A)["asymmetric_returns"], 0);
+    router.ip(&format!("route del {foreign}")).unwrap();
+    until("the far side's rules are back", || {
+        world.status(Side::B)["intercept"]["problem"].is_null()
+    });
+    assert!(world.is_tunnelled(&world.connect(v4(7011))));
+}

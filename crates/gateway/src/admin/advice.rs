@@ -19,6 +19,9 @@ pub fn next(status: &Status) -> Option<String> {
     if let Some(problem) = &status.intercept.problem {
         return Some(format!("interception is off: {problem}"));
     }
+    if let Some(what) = &status.intercept.unguarded {
+        return Some(what.clone());
+    }
     if status.peers.is_empty() {
         return Some(
             "no peer is configured: run `farhaul init` here and `farhaul join` there".to_owned(),
@@ -193,6 +196,8 @@ mod tests {
         status.peers[0].key_shared_by = vec!["10.0.0.1:5".into(), "10.0.0.2:6".into()];
         let shown = next(&status).unwrap();
         assert!(shown.contains("two gateways use the key of hq and end each other's tunnels, from 10.0.0.1:5 and 10.0.0.2:6"), "{shown}");
+        status.intercept.unguarded = Some("its rules stay".into());
+        assert_eq!(next(&status).unwrap(), "its rules stay");
         status.intercept.problem = Some("nft failed".into());
         assert!(next(&status).unwrap().contains("nft failed"));
         status.bypass = true;

@@ -74,6 +74,8 @@ pub struct InterceptStatus {
     pub active: bool,
     /// Why they are not, if they should be.
     pub problem: Option<String>,
+    /// Why nobody would remove the rules if the gateway were killed.
+    pub unguarded: Option<String>,
     /// Addresses of explicit listeners, such as `socks 127.0.0.1:1080`.
     pub listeners: Vec<String>,
 }

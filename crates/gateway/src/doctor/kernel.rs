@@ -167,18 +167,18 @@ fn large_receive_offload(patient: &Patient, interface: &str) -> Option<Check> {
 pub(super) fn interception(patient: &Patient) -> Check {
     let name = "interception";
     let intercept = &patient.config.intercept;
+    let told = patient.status.map(|status| &status.intercept);
+    // The gateway sees also the policy rules and routes, with explicit
+    // listeners as well: servers' answers to clients come by them.
+    let remedy = "correct it; the gateway tries again by itself";
+    if let Some(problem) = told.and_then(|told| told.problem.as_ref()) {
+        return Check::fail(name, problem.clone(), remedy);
+    }
+    if let Some(what) = told.and_then(|told| told.unguarded.as_ref()) {
+        return Check::warn(name, what.clone(), remedy);
+    }
     if intercept.mode == InterceptMode::Explicit {
         return Check::ok(name, "explicit listeners only");
-    }
-    if let Some(problem) = patient
-        .status
-        .and_then(|status| status.intercept.problem.as_ref())
-    {
-        return Check::fail(
-            name,
-            problem.clone(),
-            "correct it; the gateway tries again by itself",
-        );
     }
     let table = format!("farhaul_{}", intercept.queue);
     let present = match patient
@@ -204,7 +204,7 @@ pub(super) fn interception(patient: &Patient) -> Check {
         (Some(true), Some(false)) => Check::fail(
             name,
             format!("the gateway intercepts, but the nftables table inet {table} is gone"),
-            "another program flushed the rules; restart the gateway, and see that firewall scripts keep foreign tables",
+            "another program flushed the rules; the gateway puts them back: see that firewall scripts keep foreign tables",
         ),
         (Some(true), _) => Check::ok(
             name,

@@ -431,6 +431,10 @@ fn interception_rules() {
         status.intercept.problem = Some("NFQUEUE number 250 is taken".into());
     });
     assert_found(&problem, Verdict::Fail, "250 is taken", "");
+    let unguarded = with_gateway("interception", |status, _| {
+        status.intercept.unguarded = Some("its rules stay".into());
+    });
+    assert_found(&unguarded, Verdict::Warn, "its rules stay", "by itself");
     let no_nft = without_gateway("interception", |paper| {
         paper.commands.retain(|line, _| !line.starts_with("nft"));
     });

@@ -5,7 +5,8 @@
 //! way renews an element of the set `lease`, whose time-out is the kernel's, so
 //! a stopped or wedged process loses interception without any help from user
 //! space. The same rule drops the datagram, which the sender sees as EPERM:
-//! proof that the rules are in place.
+//! proof that the table is in place. Policy rule and route are looked up before
+//! each beat (`delivery`); without them no beat is sent.
 //!
 //! Each beat is told to the guard as well, which lets held SYNs go when beats
 //! fail to come: their clients need not wait for a retransmission.
@@ -20,7 +21,9 @@ use std::time::{Duration, Instant};
 use socket2::SockRef;
 use tokio::sync::Notify;
 
+use super::delivery::Delivery;
 use super::guard;
+use super::rules::{Family, Identity};
 
 /// How long one beat lasts.
 pub(super) const LEASE: Duration = Duration::from_millis(700);
@@ -48,15 +51,19 @@ struct State {
     beaten_ms: AtomicU64,
     lapses: AtomicU64,
     revoked: AtomicBool,
+    delivery: Delivery,
+    /// Whether IPv6 connections are taken, too.
+    with_v6: AtomicBool,
+    table_missing: AtomicBool,
     rules_missing: Notify,
     guard: Mutex<Option<UnixStream>>,
 }
 
 impl Lease {
-    pub(super) fn new(mark: u32) -> io::Result<Lease> {
+    pub(super) fn new(identity: Identity, with_v6: bool) -> io::Result<Lease> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.set_nonblocking(true)?;
-        SockRef::from(&socket).set_mark(mark)?;
+        SockRef::from(&socket).set_mark(identity.mark)?;
         Ok(Lease(Arc::new(State {
             socket,
             start: Instant::now(),
@@ -64,6 +71,9 @@ impl Lease {
             beaten_ms: AtomicU64::new(0),
             lapses: AtomicU64::new(0),
             revoked: AtomicBool::new(false),
+            delivery: Delivery::open(identity)?,
+            with_v6: AtomicBool::new(with_v6),
+            table_missing: AtomicBool::new(false),
             rules_missing: Notify::new(),
             guard: Mutex::new(None),
         })))
@@ -71,7 +81,7 @@ impl Lease {
 
     /// Renews the lease, to be called every [`BEAT_INTERVAL`] from the loop
     /// whose health interception shall depend on. Held back while the queue
-    /// loop does not turn.
+    /// loop does not turn, and while what is taken would not be delivered here.
     pub fn beat(&self) {
         let state = &self.0;
         let now_ms = self.now_ms();
@@ -80,6 +90,9 @@ impl Lease {
             || state.revoked.load(Ordering::Acquire)
         {
             return;
+        }
+        if self.undelivered().next().is_some() {
+            return state.rules_missing.notify_one();
         }
         let earlier_ms = state.beaten_ms.swap(now_ms, Ordering::AcqRel);
         if u128::from(now_ms.saturating_sub(earlier_ms)) > LAPSE.as_millis() {
@@ -91,6 +104,7 @@ impl Lease {
             let _ = guard.write(&[guard::BEAT]);
         }
         let sent = state.socket.send_to(&[], (Ipv4Addr::LOCALHOST, BEAT_PORT));
+        state.table_missing.store(sent.is_ok(), Ordering::Release);
         if sent.is_ok() {
             state.rules_missing.notify_one();
         }
@@ -123,7 +137,26 @@ impl Lease {
         self.0.revoked.store(true, Ordering::Release);
     }
 
-    /// Waits until a beat finds its rule gone.
+    /// Families whose marked packets are not delivered here.
+    pub(super) fn undelivered(&self) -> impl Iterator<Item = Family> {
+        let state = &self.0;
+        let wanted =
+            |family: &Family| *family == Family::V4 || state.with_v6.load(Ordering::Acquire);
+        let families = Family::ALL.into_iter().filter(wanted);
+        families.filter(|family| !state.delivery.works(*family))
+    }
+
+    /// Beats no longer depend on the delivery of IPv6.
+    pub(super) fn without_v6(&self) {
+        self.0.with_v6.store(false, Ordering::Release);
+    }
+
+    /// Whether the last beat found its rule gone.
+    pub(super) fn is_table_missing(&self) -> bool {
+        self.0.table_missing.load(Ordering::Acquire)
+    }
+
+    /// Waits until a beat finds its rule gone, or the policy rule or the route.
     pub(super) async fn rules_missing(&self) {
         self.0.rules_missing.notified().await;
     }

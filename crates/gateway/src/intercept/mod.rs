@@ -10,9 +10,11 @@
 //!
 //! Files in the order of a SYN's way: `rules` (nftables hands it to us),
 //! `nfqueue`, `packet`, `judge` with its table `hold`, then `listener` or
-//! `answer`. `lease` and `guard` see to it that nothing of this outlives us.
+//! `answer`. `lease` and `guard` see to it that nothing of this outlives us,
+//! `delivery` and `keeper` that it is whole while we live.
 
 mod answer;
+mod delivery;
 pub mod guard;
 mod hold;
 mod judge;
@@ -35,6 +37,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use answer::address_towards;
 pub use guard::GuardProgram;
+pub use keeper::Health;
 pub use lease::{BEAT_INTERVAL, Lease};
 pub use listener::{arm_reset, disarm_reset, prepare};
 pub use start::{InterceptError, Interceptor, interfaces_known};

@@ -22,7 +22,7 @@ use crate::config::meaning::Network;
 const MARK_MASK: u32 = 0x0ff0_0000;
 /// Preference of the policy rule: before other programs' (strongSwan 220,
 /// Tailscale 5210), after the local table.
-const RULE_PREFERENCE: u32 = 200;
+pub(super) const RULE_PREFERENCE: u32 = 200;
 
 /// A tool that takes longer than this hangs.
 const TOOL_PATIENCE: Duration = Duration::from_secs(10);
@@ -61,6 +61,25 @@ impl Identity {
     }
 }
 
+/// Each has rules and routes of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
+
+    /// As `ip` is told.
+    fn flag(self) -> &'static str {
+        match self {
+            Family::V4 => "-4",
+            Family::V6 => "-6",
+        }
+    }
+}
+
 /// Everything the rules say.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
@@ -79,7 +98,11 @@ impl Rules {
     /// Puts everything in place, replacing what an earlier run left.
     pub async fn install(&self) -> Result<(), InterceptError> {
         remove_routing(self.identity).await?;
-        self.install_routing().await?;
+        for family in Family::ALL {
+            if family == Family::V4 || self.port_v6.is_some() {
+                self.install_routing(family).await?;
+            }
+        }
         self.install_table().await
     }
 
@@ -113,27 +136,25 @@ impl Rules {
         Ok(())
     }
 
-    async fn install_routing(&self) -> Result<(), InterceptError> {
-        let table = self.identity.table;
-        for family in self.families() {
-            let shown = tool("ip", &format!("{family} route show table {table}"), "").await;
-            if shown.is_ok_and(|routes| !routes.trim().is_empty()) {
-                return Err(InterceptError::TableInUse { table });
-            }
-            let route = self.identity.route_arguments();
-            tool("ip", &format!("{family} route add {route}"), "").await?;
-            let rule = self.identity.rule_arguments();
-            tool("ip", &format!("{family} rule add {rule}"), "").await?;
+    /// Policy rule and route of one family, where neither is any more.
+    async fn install_routing(&self, family: Family) -> Result<(), InterceptError> {
+        let (flag, table) = (family.flag(), self.identity.table);
+        let shown = tool("ip", &format!("{flag} route show table {table}"), "").await;
+        if shown.is_ok_and(|routes| !routes.trim().is_empty()) {
+            return Err(InterceptError::TableInUse { table });
         }
-        Ok(())
+        let route = self.identity.route_arguments();
+        tool("ip", &format!("{flag} route add {route}"), "").await?;
+        let rule = self.identity.rule_arguments();
+        tool("ip", &format!("{flag} rule add {rule}"), "")
+            .await
+            .map(drop)
     }
 
-    fn families(&self) -> &'static [&'static str] {
-        if self.port_v6.is_some() {
-            &["-4", "-6"]
-        } else {
-            &["-4"]
-        }
+    /// Puts policy rule and route of one family back, whichever is missing.
+    pub async fn restore_routing(&self, family: Family) -> Result<(), InterceptError> {
+        remove_routing_of(self.identity, family).await?;
+        self.install_routing(family).await
     }
 
     /// The whole table. `add` and `delete` first, so that it replaces another
@@ -242,22 +263,28 @@ pub(super) async fn remove(identity: Identity) -> Result<(), InterceptError> {
     table.map(drop)
 }
 
+async fn remove_routing(identity: Identity) -> Result<(), InterceptError> {
+    for family in Family::ALL {
+        remove_routing_of(identity, family).await?;
+    }
+    Ok(())
+}
+
 /// Rules first: a mark without its route would blackhole, a route nobody
 /// points to is harmless.
-async fn remove_routing(identity: Identity) -> Result<(), InterceptError> {
+async fn remove_routing_of(identity: Identity, family: Family) -> Result<(), InterceptError> {
+    let flag = family.flag();
     let rule = identity.rule_arguments();
-    let route = identity.route_arguments();
-    for family in ["-4", "-6"] {
-        // Several killed runs may have left several; bounded all the same.
-        for _ in 0..16 {
-            match tool("ip", &format!("{family} rule del {rule}"), "").await {
-                Ok(_) => {}
-                Err(InterceptError::ToolFailed { .. }) => break,
-                Err(error) => return Err(error),
-            }
+    // Several killed runs may have left several; bounded all the same.
+    for _ in 0..16 {
+        match tool("ip", &format!("{flag} rule del {rule}"), "").await {
+            Ok(_) => {}
+            Err(InterceptError::ToolFailed { .. }) => break,
+            Err(error) => return Err(error),
         }
-        let _ = tool("ip", &format!("{family} route del {route}"), "").await;
     }
+    let route = identity.route_arguments();
+    let _ = tool("ip", &format!("{flag} route del {route}"), "").await;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -13,11 +13,11 @@ use super::Taken;
 use super::answer::Answerer;
 use super::guard::GuardProgram;
 use super::judge::{Desk, Judge, accept_connections};
-use super::keeper::{Charge, Keeper};
+use super::keeper::{Charge, Health, Keeper};
 use super::lease::Lease;
 use super::listener::listen;
 use super::nfqueue::NfQueue;
-use super::rules::{Identity, Rules};
+use super::rules::{Identity, RULE_PREFERENCE, Rules};
 use super::stats::{Counters, InterceptStats};
 use crate::config::meaning::{Intercept, InterceptMode, Network};
 
@@ -60,6 +60,10 @@ pub enum InterceptError {
         "routing table {table} already has routes that are not ours: choose another `intercept.table`"
     )]
     TableInUse { table: u32 },
+    #[error(
+        "rule and route are in place, and packets with the gateway's mark are not delivered here: `ip rule` shows what comes before the rule of preference {RULE_PREFERENCE}"
+    )]
+    Undelivered,
     #[error("`intercept.mark`, `intercept.table` and `intercept.queue` must not be 0")]
     ZeroNumber,
     #[error("a socket for {what} could not be opened: {error}")]
@@ -77,6 +81,7 @@ pub struct Interceptor {
     rules: Arc<Mutex<Rules>>,
     lease: Lease,
     counters: Arc<Counters>,
+    health: watch::Receiver<Health>,
     warnings: Vec<String>,
     /// Keeper and queue loop, in the order they are to end.
     loops: Vec<Loop>,
@@ -116,16 +121,19 @@ impl Interceptor {
         let queue = Arc::new(bind(identity.queue).await?);
         let socket = |what| move |error| InterceptError::Socket { what, error };
         let answerer = Answerer::open().map_err(socket("answers"))?;
-        let lease = Lease::new(identity.mark).map_err(socket("the heartbeat"))?;
         let (listeners, rules) = listeners(identity, interfaces, networks)?;
+        let lease =
+            Lease::new(identity, rules.port_v6.is_some()).map_err(socket("the heartbeat"))?;
         let rules = Arc::new(Mutex::new(rules));
         let counters = Arc::new(Counters::default());
+        let (told, health) = watch::channel(Health::default());
         let charge = Charge {
             program: guard,
             queue: Arc::clone(&queue),
             rules: Arc::clone(&rules),
             lease: lease.clone(),
             counters: Arc::clone(&counters),
+            health: told,
         };
         let keeper = Keeper::start(charge).await?;
         lease.turned();
@@ -142,6 +150,7 @@ impl Interceptor {
             rules,
             lease,
             counters,
+            health,
             warnings,
             loops: vec![
                 Loop::start(|stop| keeper.run(stop)),
@@ -182,6 +191,11 @@ impl Interceptor {
     /// What has been done so far.
     pub fn stats(&self) -> InterceptStats {
         self.counters.read()
+    }
+
+    /// How it fares; changes with what others break and cannot be put right.
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.health.clone()
     }
 
     /// Removes rules, routes and guard. SYNs still held go direct; proxied
@@ -324,7 +338,7 @@ pub fn interfaces_known() -> Vec<String> {
 }
 
 /// Whether proxied IPv6 connections could be delivered.
-fn has_ipv6() -> bool {
+pub(super) fn has_ipv6() -> bool {
     super::address_towards(std::net::Ipv6Addr::LOCALHOST.into()).is_ok()
 }
 

@@ -27,7 +27,17 @@ pub const TESTS: &[(&str, fn())] = &[
     ("a_restart_right_after_a_kill_keeps_its_rules", restart),
     ("leftovers_of_a_killed_pair_are_replaced", leftovers),
     ("flushed_rules_come_back", flushed),
+    ("a_lost_policy_rule_or_route_comes_back", unrouted),
+    (
+        "without_policy_rule_or_route_connections_go_direct",
+        unroutable,
+    ),
+    (
+        "ipv6_that_is_switched_off_does_not_end_interception",
+        without_v6,
+    ),
     ("a_killed_guard_is_replaced", guard_killed),
+    ("a_guard_that_does_not_start_again_is_told", unguarded),
     ("two_gateways_coexist_and_do_not_share_numbers", coexist),
     ("local_programs_find_no_open_proxy", strays),
     ("what_is_missing_is_named", errors),
@@ -233,6 +243,108 @@ fn flushed() {
     assert_eq!(gateway.stats()["rules_restored"], 1);
     gateway.stop();
     assert_eq!(place.residue(), before);
+}
+
+fn unrouted() {
+    let place = Place::new();
+    place.serve(&ALL);
+    let before = place.residue();
+    let mut gateway = place.gateway("");
+    let mut open = [v4(RELAY), v6(RELAY)].map(|to| place.greeted(to, SECOND * 3).unwrap());
+    let losses: [&[&str]; 5] = [
+        &["ip -4 rule del pref 200"],
+        &["ip -6 rule del pref 200"],
+        &["ip -4 route flush table 250"],
+        &["ip -6 route flush table 250"],
+        &["ip link set lo down", "ip link set lo up"],
+    ];
+    for (at, commands) in losses.into_iter().enumerate() {
+        for command in commands {
+            place.run("r", command);
+        }
+        until(SECOND * 3, commands[0], || {
+            gateway.stats()["rules_restored"] == at + 1
+        });
+        // What stood goes on, and new ones are taken.
+        open.iter_mut().for_each(|stood| stood.assert_echo());
+        for to in [v4(RELAY), v6(RELAY)] {
+            place.greeted(to, SECOND * 3).unwrap().assert_kept();
+        }
+        let taken = 2 + 2 * (at + 1);
+        assert_eq!(gateway.stats()["proxied"], taken, "{commands:?}");
+    }
+    gateway.stop();
+    assert_eq!(place.residue(), before);
+}
+
+fn unroutable() {
+    let place = Place::new();
+    place.serve(&ALL);
+    let before = place.residue();
+    let mut gateway = place.gateway("");
+    place.greeted(v4(RELAY), SECOND * 3).unwrap();
+    let foreign = "10.9.0.0/16 via 10.2.0.2 table 250";
+    place.run("r", &format!("ip route add {foreign}"));
+    place.run("r", "ip rule del pref 200");
+    let told = gateway.wait_for("health", SECOND * 3);
+    assert!(
+        told.contains("routing table 250 already has routes"),
+        "{told}"
+    );
+    // As long as the last beat lasts.
+    std::thread::sleep(SECOND);
+    let taken = gateway.stats()["proxied"].clone();
+    for to in [v4(RELAY), v6(RELAY)] {
+        let direct = place.greeted(to, SOON).unwrap();
+        direct.assert_kept();
+    }
+    assert_eq!(gateway.stats()["proxied"], taken);
+    place.run("r", &format!("ip route del {foreign}"));
+    let told = gateway.wait_for("health", SECOND * 4);
+    assert!(told.contains("off: None"), "{told}");
+    place.greeted(v4(RELAY), SOON).unwrap().assert_kept();
+    assert_ne!(gateway.stats()["proxied"], taken);
+    gateway.stop();
+    assert_eq!(place.residue(), before);
+}
+
+fn without_v6() {
+    let place = Place::new();
+    place.serve(&ALL);
+    let mut gateway = place.gateway("");
+    place.run("r", "sysctl -qw net.ipv6.conf.lo.disable_ipv6=1");
+    let told = gateway.wait_for("health", SECOND * 3);
+    assert!(told.contains("off: None"), "{told}");
+    assert!(told.contains("without_v6: true"), "{told}");
+    place.greeted(v4(RELAY), SOON).unwrap().assert_kept();
+    assert_eq!(gateway.stats()["connections"], 1);
+    // Asked about, and passed on: there is no listener for it.
+    place.greeted(v6(RELAY), SOON).unwrap().assert_kept();
+    assert_eq!(gateway.stats()["connections"], 1);
+    gateway.stop();
+}
+
+fn unguarded() {
+    let place = Place::new();
+    place.serve(&ALL);
+    let mut gateway = place.gateway("");
+    let program = std::env::current_exe().unwrap();
+    let aside = program.with_extension("aside");
+    std::fs::rename(&program, &aside).unwrap();
+    let told = std::panic::catch_unwind(|| {
+        kill_process(gateway.guard().unwrap(), Signal::KILL).unwrap();
+        gateway.wait_for("health", SECOND * 4)
+    });
+    std::fs::rename(&aside, &program).unwrap();
+    let told = told.unwrap();
+    assert!(told.contains("guard process did not start"), "{told}");
+    // It is no reason to take nothing.
+    place.greeted(v4(RELAY), SOON).unwrap().assert_kept();
+    assert_eq!(gateway.stats()["proxied"], 1);
+    let told = gateway.wait_for("health", SECOND * 4);
+    assert!(told.contains("unguarded: None"), "{told}");
+    assert_eq!(gateway.stats()["guard_restarts"], 1);
+    gateway.stop();
 }
 
 fn guard_killed() {

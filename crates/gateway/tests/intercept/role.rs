@@ -92,6 +92,12 @@ async fn serve(options: HashMap<String, String>) -> ExitCode {
     let mut beating = Some(tokio::spawn(interceptor.lease().keep()));
     println!("ready {:?}", interceptor.warnings());
     tokio::spawn(decide(taken));
+    let mut health = interceptor.health();
+    tokio::spawn(async move {
+        while health.changed().await.is_ok() {
+            println!("health {:?}", health.borrow_and_update().clone());
+        }
+    });
     let mut commands = commands();
     while let Some(line) = commands.recv().await {
         match line.split_once(' ').unwrap_or((&line, "")) {
