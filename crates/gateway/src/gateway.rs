@@ -472,7 +472,12 @@ impl Gateway {
             }
         };
         self.use_features(&session, peer, negotiated.features, side);
-        if let Some(flows) = peer.adopt(session.clone(), negotiated) {
+        let dialled_by = match side {
+            Side::Dialer => self.instance,
+            Side::Acceptor => negotiated.peer.instance,
+        };
+        let dead_after = config.tunnel.dead_after;
+        if let Some(flows) = peer.adopt(session.clone(), negotiated, dialled_by, dead_after) {
             self.tell_replaced(peer, flows);
         }
         if self.is_draining() {

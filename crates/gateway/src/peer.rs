@@ -1,7 +1,8 @@
 //! A peer: the gateway at another site, whether it can be reached at the
 //! moment, and the tunnels to it.
 //!
-//! There is normally one tunnel. After an outage a new one is dialled while
+//! There is normally one tunnel. Two gateways that dial each other at the same
+//! time agree on one. After an outage a new one is dialled while
 //! the old may still wait for the link to return: new flows use the newest
 //! tunnel that is heard, old flows stay where they are until theirs ends.
 //! A tunnel whose peer turns out to be another process is ended at once.
@@ -30,6 +31,13 @@ const IPV6_HEADERS_BYTES: u16 = 14 + 40 + 8;
 /// A peer that is heard and acknowledges nothing.
 const UNANSWERED: &str = "it is heard, but acknowledges nothing: datagrams of 1200 bytes (an MTU \
                           of 1228, IPv6 1248), or all in this direction, do not reach it";
+
+/// Tunnels that both gateways dialled at the same time are adopted within this
+/// time of each other: a dial and its hello take no longer.
+const CROSSED: Duration = Duration::from_secs(10);
+/// A tunnel that is no longer used stays for so long, since what the peer has
+/// opened in it may be on its way.
+const SPARED: Duration = Duration::from_secs(2);
 
 /// Whether new flows may use the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,11 +78,21 @@ impl Change {
 struct Tunnel {
     session: Arc<Session>,
     negotiated: Negotiated,
+    /// The process that dialled.
+    dialled_by: u128,
+    adopted: Instant,
+}
+
+impl Tunnel {
+    fn is_heard(&self, dead_after: Duration) -> bool {
+        !self.session.is_over() && self.session.silence() < dead_after
+    }
 }
 
 /// A peer and its tunnels.
 pub struct Peer {
     config: RwLock<meaning::Peer>,
+    /// The last one that is heard is used.
     tunnels: Mutex<Vec<Tunnel>>,
     state: AtomicU8,
     since: Mutex<Instant>,
@@ -170,19 +188,23 @@ impl Peer {
 
     fn heard(&self, dead_after: Duration) -> Option<Arc<Session>> {
         let tunnels = lock(&self.tunnels);
-        let heard =
-            |tunnel: &&Tunnel| !tunnel.session.is_over() && tunnel.session.silence() < dead_after;
-        tunnels
-            .iter()
-            .rev()
-            .find(heard)
+        let mut latest_first = tunnels.iter().rev();
+        latest_first
+            .find(|tunnel| tunnel.is_heard(dead_after))
             .map(|tunnel| tunnel.session.clone())
     }
 
-    /// Adds a tunnel whose peer has said hello. Tunnels to an earlier process
-    /// of the peer are ended; returns how many flows that has reset, or
+    /// Adds a tunnel whose peer has said hello and which the process
+    /// `dialled_by`, ours or the peer's, has dialled. Tunnels to an earlier
+    /// process of the peer are ended; returns how many flows that has reset, or
     /// nothing where the process is the same.
-    pub fn adopt(&self, session: Arc<Session>, negotiated: Negotiated) -> Option<usize> {
+    pub fn adopt(
+        &self,
+        session: Arc<Session>,
+        negotiated: Negotiated,
+        dialled_by: u128,
+        dead_after: Duration,
+    ) -> Option<usize> {
         let mut tunnels = lock(&self.tunnels);
         let instance = negotiated.peer.instance;
         if let Some(address) = session.shown_address() {
@@ -196,10 +218,14 @@ impl Peer {
             self.retire(&tunnel.session);
         }
         *tunnels = same;
-        tunnels.push(Tunnel {
+        let place = place_of(&tunnels, dialled_by, dead_after);
+        let tunnel = Tunnel {
             session,
             negotiated,
-        });
+            dialled_by,
+            adopted: Instant::now(),
+        };
+        tunnels.insert(place, tunnel);
         drop(tunnels);
         *lock(&self.last_error) = None;
         // The handshake's datagrams were of full size.
@@ -236,7 +262,7 @@ impl Peer {
     /// Forgets tunnels that have ended and closes idle ones that were
     /// replaced; then says whether the state has changed.
     pub fn review(&self, dead_after: Duration) -> Option<Change> {
-        self.sweep();
+        self.sweep(dead_after);
         let tunnel = self.tunnel(dead_after);
         let before = self.state();
         let now = match (&tunnel, before) {
@@ -284,14 +310,19 @@ impl Peer {
         }
     }
 
-    fn sweep(&self) {
+    fn sweep(&self, dead_after: Duration) {
         let mut tunnels = lock(&self.tunnels);
-        let newest = tunnels.last().map(|tunnel| Arc::as_ptr(&tunnel.session));
-        tunnels.retain(|tunnel| {
-            let replaced = Some(Arc::as_ptr(&tunnel.session)) != newest;
-            if replaced && tunnel.session.is_quiet() {
+        let used = tunnels.iter().rposition(|t| t.is_heard(dead_after));
+        let is_settled = |tunnel: &Tunnel| tunnel.adopted.elapsed() > SPARED;
+        let is_used_for_long = used.and_then(|at| tunnels.get(at)).is_some_and(is_settled);
+        // Only for one that is there: the last may be over, or silent.
+        let spare = used.filter(|_| is_used_for_long).unwrap_or_default();
+        for tunnel in tunnels.iter().take(spare) {
+            if is_settled(tunnel) && tunnel.session.is_quiet() {
                 tunnel.session.close(SessionEnd::Closed);
             }
+        }
+        tunnels.retain(|tunnel| {
             let over = tunnel.session.is_over();
             if over {
                 self.retire(&tunnel.session);
@@ -459,6 +490,19 @@ impl Peer {
             .map(|t| (t.session.clone(), t.negotiated.clone()))
             .collect()
     }
+}
+
+/// Where a new tunnel belongs: behind the others, so that it is used, unless
+/// both gateways have dialled at the same time. Each has then adopted the
+/// other's tunnel first, and the one of the smaller process is used by both.
+fn place_of(tunnels: &[Tunnel], dialled_by: u128, dead_after: Duration) -> usize {
+    let goes_first = |other: &&Tunnel| {
+        other.dialled_by < dialled_by
+            && other.adopted.elapsed() < CROSSED
+            && other.is_heard(dead_after)
+    };
+    let first = tunnels.iter().rev().take_while(goes_first).count();
+    tunnels.len() - first
 }
 
 /// Ethernet, IP and UDP headers of a datagram to or from an address.
