@@ -30,7 +30,7 @@ use crate::near::Pending;
 use crate::operate::ReloadRequest;
 use crate::peer::Peer;
 use crate::quic::fec::CorrectionState;
-use crate::quic::{Endpoint, EndpointError, plain};
+use crate::quic::{Endpoint, plain};
 use crate::reduction::{Disk, Store};
 use crate::rules;
 use crate::session::{Incoming, Session, SessionEnd, SessionParts};
@@ -40,7 +40,7 @@ use crate::ups_and_downs::UpsAndDowns;
 use crate::warm::Warmings;
 
 /// A handshake or hello that takes longer has failed.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// Between attempts to reach a peer.
 const REDIAL: Duration = Duration::from_secs(1);
 /// How often peers are reviewed; adds at most this to detection.
@@ -326,7 +326,7 @@ impl Gateway {
             .into_iter()
             .find(|peer| peer.config().key == key)
         {
-            Some(peer) => self.greet(&peer, connection, Side::Acceptor).await,
+            Some(peer) => drop(self.greet(&peer, connection, Side::Acceptor).await),
             None => self
                 .events
                 .emit(rejected(format!("key {key} is not pinned any more"))),
@@ -380,24 +380,6 @@ impl Gateway {
         }
     }
 
-    async fn dial(self: &Arc<Self>, peer: &Arc<Peer>) {
-        let config = peer.config();
-        let Some(address) = &config.address else {
-            return;
-        };
-        let lookup = tokio::net::lookup_host((address.host.as_str(), address.port)).await;
-        let resolved = lookup.map(|mut all| all.next());
-        let Ok(Some(remote)) = resolved else {
-            return peer.note_error(format!("cannot resolve {} (peer.address)", address.host));
-        };
-        match self.endpoint.dial(remote, config.key, HANDSHAKE_MAX).await {
-            Ok(connection) => self.greet(peer, connection, Side::Dialer).await,
-            // The reason why nobody answers is known.
-            Err(EndpointError::Silent(..)) if peer.is_narrow() => {}
-            Err(error) => peer.note_error(error.to_string()),
-        }
-    }
-
     fn hello(&self, site: &str) -> Hello {
         let reduction = match self.config().store.memory_bytes {
             0 => 0,
@@ -421,8 +403,13 @@ impl Gateway {
         }
     }
 
-    /// Exchanges hellos and puts the tunnel to use.
-    async fn greet(self: &Arc<Self>, peer: &Arc<Peer>, connection: noq::Connection, side: Side) {
+    /// Exchanges hellos and puts the tunnel to use; whether there is one.
+    pub(crate) async fn greet(
+        self: &Arc<Self>,
+        peer: &Arc<Peer>,
+        connection: noq::Connection,
+        side: Side,
+    ) -> bool {
         let name = peer.config().name;
         let remote = connection
             .path(noq::PathId::ZERO)
@@ -468,7 +455,8 @@ impl Gateway {
                     SessionEnd::KeyRefused => format!(": {}", self.own_key),
                     _ => String::new(),
                 };
-                return peer.note_error(format!("no tunnel: {end}{own}"));
+                peer.note_error(format!("no tunnel: {end}{own}"));
+                return false;
             }
         };
         self.use_features(&session, peer, negotiated.features, side);
@@ -489,6 +477,7 @@ impl Gateway {
             self.endpoint.path_is_back();
         }
         tokio::spawn(self.clone().attend(session, incoming));
+        true
     }
 
     /// The peer is another process than before.

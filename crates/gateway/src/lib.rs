@@ -40,6 +40,7 @@ mod optimising;
 pub mod pairing;
 pub mod peer;
 pub mod quic;
+mod reach;
 mod reason;
 pub mod reduction;
 mod regular;

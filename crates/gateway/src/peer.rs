@@ -97,6 +97,8 @@ pub struct Peer {
     state: AtomicU8,
     since: Mutex<Instant>,
     last_error: Mutex<Option<String>>,
+    /// The address that has answered when it was dialled last.
+    reached: Mutex<Option<SocketAddr>>,
     /// The latest tunnel has ended because the path was too narrow for it.
     narrow: AtomicBool,
     /// How the latest tunnel that is gone has ended.
@@ -134,6 +136,7 @@ impl Peer {
             state: AtomicU8::new(State::Connecting as u8),
             since: Mutex::new(Instant::now()),
             last_error: Mutex::default(),
+            reached: Mutex::default(),
             narrow: AtomicBool::new(false),
             last_end: Mutex::default(),
             last_instance: Mutex::default(),
@@ -454,6 +457,16 @@ impl Peer {
     /// Remembers why there is no tunnel, for `farhaul status`.
     pub fn note_error(&self, error: String) {
         *lock(&self.last_error) = Some(error);
+    }
+
+    /// Remembers where it has answered.
+    pub(crate) fn note_reached(&self, address: SocketAddr) {
+        *lock(&self.reached) = Some(address);
+    }
+
+    /// Where it has answered last.
+    pub(crate) fn reached(&self) -> Option<SocketAddr> {
+        *lock(&self.reached)
     }
 
     /// Whether the path was too narrow for the latest tunnel.
