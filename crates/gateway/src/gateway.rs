@@ -1,7 +1,6 @@
 //! The gateway as a whole: what its parts share, and the tasks that serve
 //! peers.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use crate::config::{Config, meaning};
+use crate::config::Config;
 use crate::copies::Copies;
 use crate::event::Event;
 use crate::events::Events;
@@ -31,10 +30,10 @@ use crate::operate::ReloadRequest;
 use crate::peer::Peer;
 use crate::quic::fec::CorrectionState;
 use crate::quic::{Endpoint, plain};
-use crate::reduction::{Disk, Store};
 use crate::rules;
 use crate::session::{Incoming, Session, SessionEnd, SessionParts};
 use crate::shared_key;
+use crate::shares::{self, store_of};
 use crate::strangers::Strangers;
 use crate::ups_and_downs::UpsAndDowns;
 use crate::warm::Warmings;
@@ -113,10 +112,11 @@ impl Gateway {
         endpoint
             .pinned
             .replace(config.peers.iter().map(|peer| peer.key));
+        let share = shares::at_start(&config);
         let peers = config
             .peers
             .iter()
-            .map(|peer| Peer::new(peer.clone(), store_of(&config, peer)))
+            .map(|peer| Peer::new(peer.clone(), store_of(&config, peer, share), share))
             .map(Arc::new)
             .collect();
         Arc::new_cyclic(|me| Self {
@@ -157,24 +157,11 @@ impl Gateway {
             .set_max(config.tunnel.flows_max.min(self.fitting));
         self.events.set_log(config.log);
         let old = self.peers();
-        let mut added = Vec::new();
-        let peers = config.peers.iter().map(|wanted| {
-            let known = old
-                .iter()
-                .find(|peer| peer.config().key == wanted.key)
-                .cloned();
-            known
-                .inspect(|peer| peer.configure(wanted.clone()))
-                .unwrap_or_else(|| {
-                    let peer = Arc::new(Peer::new(wanted.clone(), store_of(&config, wanted)));
-                    added.push(peer.clone());
-                    peer
-                })
-        });
+        let (peers, added) = self.peers_of(&config, &old);
         *self
             .peers
             .write()
-            .unwrap_or_else(|poison| poison.into_inner()) = peers.collect();
+            .unwrap_or_else(|poison| poison.into_inner()) = peers;
         *self
             .config
             .write()
@@ -380,8 +367,8 @@ impl Gateway {
         }
     }
 
-    fn hello(&self, site: &str) -> Hello {
-        let reduction = match self.config().store.memory_bytes {
+    fn hello(&self, site: &str, peer: &Peer) -> Hello {
+        let reduction = match peer.share.memory_bytes {
             0 => 0,
             _ => {
                 FEATURE_REDUCTION
@@ -423,7 +410,7 @@ impl Gateway {
             peer: name.clone(),
             connection,
             side,
-            hello: self.hello(&config.site.name),
+            hello: self.hello(&config.site.name, peer),
             limits: Limits {
                 flows_max: config.tunnel.flows_max,
                 ..Limits::default()
@@ -549,34 +536,6 @@ impl Gateway {
             }
         }
     }
-}
-
-/// A peer's folder on disk, if there is to be one. It is named after its key: names may change.
-pub(crate) fn folder_on_disk(config: &Config, peer: &meaning::Peer) -> Option<PathBuf> {
-    let disk = config.store.disk.as_ref()?;
-    Some(disk.path.join(folder_of(&peer.key)))
-}
-
-/// A peer's part of memory and disk.
-fn store_of(config: &Config, peer: &meaning::Peer) -> Arc<Store> {
-    let peers = config.peers.len().max(1) as u64;
-    let disk = config.store.disk.as_ref();
-    let disk = disk.zip(folder_on_disk(config, peer));
-    let disk = disk.map(|(disk, path)| Disk {
-        path,
-        size_bytes: disk.size_bytes / peers,
-        read_within: Disk::READ_WITHIN,
-    });
-    Store::with_disk(config.store.memory_bytes / peers, disk)
-}
-
-/// The first half of the key, in hexadecimal digits.
-fn folder_of(key: &PublicKey) -> String {
-    key.0
-        .iter()
-        .take(16)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 /// Names this process towards peers. Should the system have no randomness to

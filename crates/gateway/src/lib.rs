@@ -51,6 +51,7 @@ pub mod run;
 pub mod service;
 pub mod session;
 mod shared_key;
+pub mod shares;
 pub mod stop;
 pub mod store;
 mod strangers;

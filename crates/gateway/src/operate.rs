@@ -24,12 +24,13 @@ use crate::config::meaning::{InterceptMode, Listen};
 use crate::event::{Event, Reason};
 use crate::flow::Facing;
 use crate::flow_table::FlowRecord;
-use crate::gateway::{Gateway, folder_on_disk};
+use crate::gateway::Gateway;
 use crate::keys::PublicKey;
 use crate::lock::lock;
 use crate::peer::{Peer, State};
 use crate::reduction::{Figures, Store};
 use crate::session::{Session, SessionStats};
+use crate::shares::folder_on_disk;
 use crate::store::clear_unused;
 use crate::upkeep::unguarded;
 

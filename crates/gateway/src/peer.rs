@@ -22,6 +22,7 @@ use crate::lock::lock;
 use crate::reduction::Store;
 use crate::session::{Session, SessionEnd, SessionStats};
 use crate::shared_key::{self, Disowned, Takers};
+use crate::shares::Share;
 
 /// Ethernet, IPv4 and UDP headers of a datagram.
 const IPV4_HEADERS_BYTES: u16 = 14 + 20 + 8;
@@ -123,13 +124,15 @@ pub struct Peer {
     repairs_before: Mutex<(u64, u64)>,
     /// What passed, for reduction.
     store: Arc<Store>,
+    /// What that may take.
+    pub(crate) share: Share,
     /// Woken when a tunnel was added or lost.
     pub changed: Notify,
 }
 
 impl Peer {
     /// A peer nobody has heard of yet.
-    pub fn new(config: meaning::Peer, store: Arc<Store>) -> Self {
+    pub fn new(config: meaning::Peer, store: Arc<Store>, share: Share) -> Self {
         Self {
             config: RwLock::new(config),
             tunnels: Mutex::default(),
@@ -150,6 +153,7 @@ impl Peer {
             wire_before: Mutex::default(),
             repairs_before: Mutex::default(),
             store,
+            share,
             changed: Notify::new(),
         }
     }

@@ -1,6 +1,14 @@
 //! What a running gateway can take over from a changed configuration.
 
 use crate::config::Config;
+use crate::config::meaning::Store;
+
+/// Whether the file says something else of the store. What follows from its
+/// disk and the number of peers may change: those that stay keep what they have.
+fn is_other_store(old: &Store, new: &Store) -> bool {
+    let written = |store: &Store| (!store.is_memory_by_disk).then_some(store.memory_bytes);
+    old.disk != new.disk || written(old) != written(new)
+}
 
 /// Names everything that would need a restart; a reload that asks for it is
 /// refused whole, so that what runs is always one configuration and not two.
@@ -27,7 +35,7 @@ pub fn check(old: &Config, new: &Config) -> Result<(), String> {
             a.client_address != b.client_address,
         ),
         ("[[listen]]", old.listens != new.listens),
-        ("[store]", old.store != new.store),
+        ("[store]", is_other_store(&old.store, &new.store)),
         ("admin.socket", old.admin.socket != new.admin.socket),
         ("admin.metrics", old.admin.metrics != new.admin.metrics),
     ];

@@ -13,6 +13,7 @@ use farhaul_gateway::peer::Peer;
 use farhaul_gateway::quic::Endpoint;
 use farhaul_gateway::reduction::Store;
 use farhaul_gateway::session::{Session, SessionEnd, SessionParts};
+use farhaul_gateway::shares::Share;
 use farhaul_tunnel::{Hello, Limits, PROTOCOL_VERSIONS, PathSettings, Side};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,7 +37,7 @@ impl End {
         End {
             endpoint,
             instance,
-            peer: Peer::new(config, Store::with_disk(0, None)),
+            peer: Peer::new(config, Store::with_disk(0, None), Share::default()),
         }
     }
 
