@@ -209,7 +209,7 @@ pub static SECTIONS: &[Section] = &[
             },
             Key {
                 name: "queue",
-                accepts: "a number from 0 to 65535",
+                accepts: "a number from 1 to 65535",
                 default: "250",
                 doc: "First NFQUEUE number the gateway uses.",
             },
@@ -373,7 +373,8 @@ pub static SECTIONS: &[Section] = &[
                       A flow may have a tenth of a peer's part under way, so that should be more than the link holds (rate times round trip; \
                       where packets are lost four times that at 5 %, seven times at 10 %), or a new file is held back: 120 MiB for 1 Gbit/s \
                       and 100 ms without loss. Where only a disk is given it is 256 MiB for each peer, but \
-                      no more than the disk, or an 800th of the disk if that is more; `farhaul check-config` says how much. \"0 B\" switches reduction off, disk or not.",
+                      no more than the disk, or an 800th of the disk if that is more; `farhaul check-config` says how much. \"0 B\" switches reduction off, disk or not. \
+                      A peer that a reload adds has what the others leave of memory and disk, until a restart.",
             },
             Key {
                 name: "disk",

@@ -427,7 +427,9 @@ fn read_intercept(intercept: &mut Intercept, reader: &mut Reader<'_, '_>, proble
         client_address: reader.word(problems, "client_address", CLIENT_ADDRESS),
         mark: reader.number(problems, "mark", |n| n != 0 && n & !mask == 0),
         table: reader.number(problems, "table", table_fits),
-        queue: reader.number(problems, "queue", |n| n <= u64::from(u16::MAX)),
+        queue: reader.number(problems, "queue", |n| {
+            (1..=u64::from(u16::MAX)).contains(&n)
+        }),
     };
 }
 
