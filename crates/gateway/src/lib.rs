@@ -42,6 +42,7 @@ pub mod peer;
 pub mod quic;
 mod reach;
 mod reason;
+mod recent_loss;
 pub mod reduction;
 mod regular;
 mod relay;

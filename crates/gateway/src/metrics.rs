@@ -343,7 +343,7 @@ fn write_peers(text: &mut String, status: &Status) {
         (
             gauge(
                 "farhaul_peer_lost_ratio",
-                "Share of packets sent to the peer that were lost, recently.",
+                "Share of packets sent to the peer that were lost during about a minute.",
             ),
             |p| p.lost_ratio,
         ),

@@ -214,9 +214,7 @@ impl Gateway {
             path: current
                 .and_then(|(session, _)| session.path())
                 .map(|view| path_status(&view)),
-            lost_ratio: newest
-                .filter(|stats| stats.packets_sent > 0)
-                .map(|stats| stats.packets_lost as f64 / stats.packets_sent as f64),
+            lost_ratio: peer.lost_ratio(),
             datagram_bytes: newest.map(|stats| stats.mtu_bytes),
             path_too_narrow: peer.is_narrow(),
             clock_ahead_ms: None,

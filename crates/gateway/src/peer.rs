@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use crate::config::meaning::{self, Dial};
 use crate::event::Event;
 use crate::lock::lock;
+use crate::recent_loss::{Packets, RecentLoss};
 use crate::reduction::Store;
 use crate::session::{Session, SessionEnd, SessionStats};
 use crate::shared_key::{self, Disowned, Takers};
@@ -126,6 +127,7 @@ pub struct Peer {
     store: Arc<Store>,
     /// What that may take.
     pub(crate) share: Share,
+    loss: Mutex<RecentLoss>,
     /// Woken when a tunnel was added or lost.
     pub changed: Notify,
 }
@@ -154,6 +156,7 @@ impl Peer {
             repairs_before: Mutex::default(),
             store,
             share,
+            loss: Mutex::default(),
             changed: Notify::new(),
         }
     }
@@ -270,6 +273,7 @@ impl Peer {
     /// replaced; then says whether the state has changed.
     pub fn review(&self, dead_after: Duration) -> Option<Change> {
         self.sweep(dead_after);
+        self.watch_loss();
         let tunnel = self.tunnel(dead_after);
         let before = self.state();
         let now = match (&tunnel, before) {
@@ -296,6 +300,27 @@ impl Peer {
                 Some(Change::Down(why))
             }
         }
+    }
+
+    fn watch_loss(&self) {
+        let newest = self.newest();
+        let (now, mut loss) = (Instant::now(), lock(&self.loss));
+        if let Some((number, session)) = newest.filter(|(number, _)| loss.is_due(now, *number)) {
+            loss.note(now, number, packets_of(&session.stats()));
+        }
+    }
+
+    /// Share of packets lost in the tunnel in use during about a minute.
+    pub fn lost_ratio(&self) -> Option<f64> {
+        let (number, session) = self.newest()?;
+        lock(&self.loss).ratio(number, packets_of(&session.stats()))
+    }
+
+    /// The tunnel in use, and what tells it from others that stand.
+    fn newest(&self) -> Option<(usize, Arc<Session>)> {
+        let tunnels = lock(&self.tunnels);
+        let session = &tunnels.last()?.session;
+        Some((Arc::as_ptr(session).addr(), session.clone()))
     }
 
     fn is_unanswered(&self, dead_after: Duration) -> bool {
@@ -527,6 +552,13 @@ pub(crate) fn header_bytes(remote: Option<SocketAddr>) -> u16 {
     match remote.is_some_and(|remote| remote.ip().to_canonical().is_ipv6()) {
         true => IPV6_HEADERS_BYTES,
         false => IPV4_HEADERS_BYTES,
+    }
+}
+
+fn packets_of(stats: &SessionStats) -> Packets {
+    Packets {
+        sent: stats.packets_sent,
+        lost: stats.packets_lost,
     }
 }
 

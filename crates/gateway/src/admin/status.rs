@@ -118,7 +118,7 @@ pub struct PeerStatus {
     pub rtt_ms: Option<f64>,
     /// What the congestion controller knows of the way there, while the tunnel stands.
     pub path: Option<PathStatus>,
-    /// Share of packets lost recently, 0 to 1.
+    /// Share of packets lost during about the last minute, 0 to 1; absent where none were sent.
     pub lost_ratio: Option<f64>,
     /// Largest UDP payload the path is known to carry, in bytes.
     pub datagram_bytes: Option<u16>,
