@@ -1,6 +1,7 @@
 //! The gateway as a whole: what its parts share, and the tasks that serve
 //! peers.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -430,19 +431,7 @@ impl Gateway {
             Ok(negotiated) => negotiated,
             Err(end) => {
                 session.close(end.clone());
-                if let (Side::Acceptor, SessionEnd::Protocol(why), Some(address)) =
-                    (side, &end, remote)
-                {
-                    self.events.emit(Event::PeerRejected {
-                        address: plain(address),
-                        why: why.clone(),
-                    });
-                }
-                let own = match end {
-                    SessionEnd::KeyRefused => format!(": {}", self.own_key),
-                    _ => String::new(),
-                };
-                peer.note_error(format!("no tunnel: {end}{own}"));
+                self.note_no_tunnel(peer, side, remote, &end);
                 return false;
             }
         };
@@ -465,6 +454,27 @@ impl Gateway {
         }
         tokio::spawn(self.clone().attend(session, incoming));
         true
+    }
+
+    /// The hellos have come to nothing.
+    fn note_no_tunnel(
+        &self,
+        peer: &Peer,
+        side: Side,
+        remote: Option<SocketAddr>,
+        end: &SessionEnd,
+    ) {
+        if let (Side::Acceptor, SessionEnd::Protocol(why), Some(address)) = (side, end, remote) {
+            self.events.emit(Event::PeerRejected {
+                address: plain(address),
+                why: why.clone(),
+            });
+        }
+        let own = match end {
+            SessionEnd::KeyRefused => format!(": {}", self.own_key),
+            _ => String::new(),
+        };
+        peer.note_error(format!("no tunnel: {end}{own}"));
     }
 
     /// The peer is another process than before.
