@@ -33,6 +33,8 @@ const SETTLE: Duration = Duration::from_millis(1300);
 /// tcpdump's buffer in KiB: at 52 Mbit/s more than a second. Only what fills it together, not every frame by itself, makes it that:
 /// a frame alone has room for the longest there may be, and 32 MiB were full after 512.
 const BUFFER_KIB: &str = "8192";
+/// Towards a client that reads 8 MiB at once it comes as fast as the machine carries it.
+const CLIENT_BUFFER_KIB: &str = "32768";
 
 /// Bytes of frames that passed before a time; of each its time and length.
 fn bytes_before(frames: &[(u64, u64)], time_ns: u64) -> u64 {
@@ -80,6 +82,13 @@ impl Place {
         match self {
             Self::Client | Self::Server => "262144",
             Self::Wan => "96",
+        }
+    }
+
+    fn buffer_kib(self) -> &'static str {
+        match self {
+            Self::Client => CLIENT_BUFFER_KIB,
+            Self::Wan | Self::Server => BUFFER_KIB,
         }
     }
 
@@ -163,7 +172,7 @@ fn start_one(lab: &mut Lab, place: Place, file: &str) -> Result<(), LabError> {
         "-s",
         place.kept_bytes(),
         "-B",
-        BUFFER_KIB,
+        place.buffer_kib(),
     ];
     which.extend(frames_max.iter().flat_map(|frames| ["-c", frames]));
     start_tcpdump(lab, place.role(), &namespace, file, &which)
