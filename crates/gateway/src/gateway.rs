@@ -314,7 +314,9 @@ impl Gateway {
             .into_iter()
             .find(|peer| peer.config().key == key)
         {
-            Some(peer) => drop(self.greet(&peer, connection, Side::Acceptor).await),
+            Some(peer) => {
+                self.greet(&peer, connection, Side::Acceptor).await;
+            }
             None => self
                 .events
                 .emit(rejected(format!("key {key} is not pinned any more"))),

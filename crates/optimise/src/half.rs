@@ -349,7 +349,7 @@ impl Half {
                 self.out.start(Protocol::Smb);
                 let mut near = NearSmb::new(self.settings);
                 if !self.answers_writes {
-                    near.behind.turn_off();
+                    near.leave_writes();
                 }
                 let result = near.handle_client(&held, &mut self.out, &mut self.stats);
                 self.state = State::NearSmb(Box::new(near));

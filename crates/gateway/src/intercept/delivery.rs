@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::nfqueue::attribute;
+use super::nfqueue::{attribute, ne16, ne32};
 use super::rules::{Family, Identity};
 use crate::lock::lock;
 
@@ -102,27 +102,18 @@ fn request(family: Family, mark: u32, number: u32) -> Vec<u8> {
 /// Whether the kernel's answer is a local route of `table`. Otherwise it is
 /// another route, or the error that there is none.
 fn is_local(answer: &[u8], table: u32) -> bool {
-    let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok());
-    if kind.map(u16::from_ne_bytes) != Some(RTM_NEWROUTE)
-        || answer.get(HEADER_BYTES + 7) != Some(&RTN_LOCAL)
-    {
+    if ne16(answer, 4) != Some(RTM_NEWROUTE) || answer.get(HEADER_BYTES + 7) != Some(&RTN_LOCAL) {
         return false;
     }
     let mut attributes = answer.get(HEADER_BYTES + ROUTE_BYTES..).unwrap_or_default();
-    while let Some(head) = ne32(attributes, 0) {
-        let [a, b, c, d] = head.to_ne_bytes();
-        let length = usize::from(u16::from_ne_bytes([a, b]));
-        if u16::from_ne_bytes([c, d]) == RTA_TABLE {
+    while let (Some(length), Some(kind)) = (ne16(attributes, 0), ne16(attributes, 2)) {
+        if kind == RTA_TABLE {
             return ne32(attributes, 4) == Some(table);
         }
-        let next = length.max(4).next_multiple_of(4);
+        let next = usize::from(length).max(4).next_multiple_of(4);
         attributes = attributes.get(next..).unwrap_or_default();
     }
     false
-}
-
-fn ne32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
 #[cfg(test)]

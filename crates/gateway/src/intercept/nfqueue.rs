@@ -309,11 +309,11 @@ impl<'a> Received<'a> {
     }
 }
 
-fn ne16(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn ne16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-fn ne32(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn ne32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 

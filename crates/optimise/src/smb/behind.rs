@@ -81,17 +81,13 @@ impl Behind {
         self.bytes_max = settings.behind_bytes_max;
     }
 
-    /// Whatever the far half names: every write is the server's to answer.
-    pub fn turn_off(&mut self) {
-        self.is_off = true;
+    /// Of writes whose answers wait.
+    fn late_bytes(&self) -> u64 {
+        self.late.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Answered here, and not known to be at the server.
-    fn answered_bytes(&self) -> u64 {
-        let late_bytes: u64 = self.late.iter().map(|(_, bytes)| bytes).sum();
-        let passing_bytes = self.passing.as_ref().map_or(0, |(_, bytes)| *bytes);
-        self.unsettled_bytes
-            .saturating_sub(late_bytes + passing_bytes)
+    fn passing_bytes(&self) -> u64 {
+        self.passing.as_ref().map_or(0, |(_, bytes)| *bytes)
     }
 
     /// The far half has named a file, or does not any more.
@@ -222,6 +218,11 @@ impl NearSmb {
         }
     }
 
+    /// Whatever the far half names: every write is the server's to answer.
+    pub(crate) fn leave_writes(&mut self) {
+        self.behind.is_off = true;
+    }
+
     pub(super) fn handle_room(&mut self, room: Room, out: &mut Outbox, stats: &mut Stats) {
         self.behind.handle_room(room);
         self.release(out, stats);
@@ -229,19 +230,20 @@ impl NearSmb {
 
     /// Whether writes that have passed whole, answered or about to be, may not be at the server yet.
     pub(crate) fn owes(&self) -> bool {
-        let passing_bytes = self.behind.passing.as_ref().map_or(0, |(_, bytes)| *bytes);
-        self.behind.unsettled_bytes > passing_bytes
+        self.behind.unsettled_bytes > self.behind.passing_bytes()
     }
 
     /// Bytes of writes that the client believes done, and of which nobody has said here that they are at the server.
     pub(crate) fn owed_bytes(&self) -> u64 {
-        self.behind.answered_bytes()
+        let behind = &self.behind;
+        let unanswered_bytes = behind.late_bytes() + behind.passing_bytes();
+        behind.unsettled_bytes.saturating_sub(unanswered_bytes)
     }
 
     /// Gives out the answers for which there is room. While the link is down nobody knows whether the file is still
     /// the client's.
     pub(super) fn release(&mut self, out: &mut Outbox, stats: &mut Stats) {
-        let mut waiting_bytes: u64 = self.behind.late.iter().map(|(_, bytes)| bytes).sum();
+        let mut waiting_bytes = self.behind.late_bytes();
         while self.is_heard
             && let Some(bytes) = self.behind.late.front().map(|(_, bytes)| *bytes)
         {

@@ -1,5 +1,5 @@
-//! Breaks that overtake the answer to the CREATE whose oplock or lease they take back. A server with several threads may send them so, and
-//! the file's number, or the lease, is not known here before that answer. The other part of both far halves.
+//! Breaks that overtake the answer to the CREATE whose oplock or lease they take back. A server of SMB2 with several threads may
+//! send them so, and the file's number, or the lease, is not known here before that answer. The other part of `far`.
 
 use std::collections::BTreeMap;
 

@@ -229,7 +229,8 @@ impl FarSmb {
         let is_wanted = is_wanted(asks, create.access, create.share, create.options);
         let has_room = self.lent.has_room() && self.reading.files.has_room();
         let has_room = has_room && self.credits.available() > 0 && self.reading.window.is_quick();
-        let is_wanted = is_wanted && !is_of_stream(&create.name, true);
+        // The oplock of a file that is taken up is the client's, whatever it says of that.
+        let is_wanted = is_wanted && !is_of_stream(&create.name, true) && !create.is_reconnect();
         is_plain && is_disk && is_wanted && has_room && !self.reading.is_quiet
     }
 

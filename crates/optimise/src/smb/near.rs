@@ -40,7 +40,7 @@ pub struct NearSmb {
     server: Boundary,
     /// Answers that wait until the server's packet is whole.
     pub(super) answers: VecDeque<Bytes>,
-    pub(crate) behind: Behind,
+    pub(super) behind: Behind,
     pub(super) offered: Offered,
     pub(super) is_stopped: bool,
     /// Packets without a header may pass: nothing is looked into any more.

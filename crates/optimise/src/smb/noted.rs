@@ -61,9 +61,7 @@ impl FarSmb {
         if create.name.len() > NAME_BYTES_MAX {
             return Purpose::Pass;
         }
-        // The oplock of a file that is taken up is the client's, whatever it says of that.
-        let may_lend = self.may_lend(header, &create) && !create.is_reconnect();
-        let lends = match may_lend && self.ids.begin() {
+        let lends = match self.may_lend(header, &create) && self.ids.begin() {
             true => Lends::Exclusive,
             false => Lends::Nothing,
         };
@@ -134,13 +132,13 @@ mod tests {
             name: name.to_vec(),
             data: vec![0; data_bytes],
         };
-        let mut contexts = vec![context(b"ExtA", 200_000), context(b"DHnQ", 16)];
-        contexts.extend((0..1000).map(|_| context(b"DH2Q", 32)));
+        let mut contexts = vec![context(b"ExtA", 200_000), context(b"DHnC", 16)];
+        contexts.extend((0..1000).map(|_| context(b"DH2C", 32)));
         let Purpose::Create(create, _) = opening(NAME_BYTES_MAX, contexts) else {
             panic!("not followed");
         };
-        let durable = [context(b"DHnQ", 0), context(b"DH2Q", 0)];
-        assert!(create.contexts == durable, "more, or less");
+        let taken_up = [context(b"DHnC", 0), context(b"DH2C", 0)];
+        assert!(create.contexts == taken_up, "more, or less");
         assert_eq!((create.access, create.share), (3, 7));
         let long = opening(NAME_BYTES_MAX + 2, Vec::new());
         assert!(matches!(long, Purpose::Pass));

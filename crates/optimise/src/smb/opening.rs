@@ -69,21 +69,21 @@ pub struct OpenedAhead {
     /// The client asked for it meanwhile.
     waiting: Option<Bytes>,
     is_unwanted: bool,
-    /// As what the server knows it since it has said that the answer comes later.
-    announced: Option<u64>,
+    /// AsyncId, since the server has said that the answer comes later (MS-SMB2 2.2.1.1).
+    async_id: Option<u64>,
 }
 
 impl OpenedAhead {
-    /// It is to be closed as soon as it is open. As what it is to be cancelled, if it is to be waited for.
+    /// It is to be closed as soon as it is open. By which AsyncId it is to be cancelled, if it is to be waited for.
     pub(super) fn spurn(&mut self) -> Option<u64> {
         self.is_unwanted = true;
-        self.announced.take()
+        self.async_id.take()
     }
 
     /// The server has said that it is to be waited for. The same, if it is unwanted by now.
-    pub(super) fn handle_announced(&mut self, id: u64) -> Option<u64> {
-        self.announced = Some(id);
-        self.announced.take_if(|_| self.is_unwanted)
+    pub(super) fn handle_announced(&mut self, async_id: u64) -> Option<u64> {
+        self.async_id = Some(async_id);
+        self.async_id.take_if(|_| self.is_unwanted)
     }
 }
 
@@ -338,13 +338,13 @@ impl FarSmb {
             else {
                 return;
             };
-            let Some(model) = self.opening.model.clone() else {
-                return;
-            };
             // It has begun anew: our own CREATE would break our oplock.
             if self.opening.has(session, tree, &name) {
                 continue;
             }
+            let Some(model) = self.opening.model.clone() else {
+                return;
+            };
             let create = CreateRequest { name, ..model };
             stats.opens_made += 1;
             self.open_ahead(create, (session, tree), size_bytes, out);
@@ -394,7 +394,7 @@ impl FarSmb {
             size_bytes,
             waiting: None,
             is_unwanted: false,
-            announced: None,
+            async_id: None,
         };
         let purpose = Purpose::OpenAhead;
         let body = |message: &mut Vec<u8>| with_oplock.emit(0, message);

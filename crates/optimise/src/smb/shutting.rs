@@ -141,8 +141,8 @@ impl FarSmb {
         }
         let asked = self.opening.asked.iter_mut();
         let cancelled = asked.filter_map(|(id, ahead)| Some((*id, ahead.spurn()?, ahead.session)));
-        for (id, announced, session) in cancelled.collect::<Vec<_>>() {
-            self.cancel((id, announced), session, out);
+        for (id, async_id, session) in cancelled.collect::<Vec<_>>() {
+            self.cancel((id, async_id), session, out);
         }
         let held = std::mem::take(&mut self.opening.held);
         let leaving = std::mem::take(&mut self.opening.leaving);
@@ -168,11 +168,11 @@ impl FarSmb {
     }
 
     /// Takes back a request of ours (MS-SMB2 3.2.4.24): it takes no credit, and what is answered is the request.
-    fn cancel(&mut self, (message_id, announced): (u64, u64), session: u64, out: &mut Outbox) {
+    fn cancel(&mut self, (message_id, async_id): (u64, u64), session: u64, out: &mut Outbox) {
         let mut message = Vec::new();
         Header {
             flags: FLAG_ASYNC,
-            scope: Scope::Async { id: announced },
+            scope: Scope::Async { id: async_id },
             ..Header::request(Command::Cancel, message_id, session, 0)
         }
         .emit(&mut message);

@@ -82,11 +82,10 @@ impl FarCifs {
             }
             return;
         };
-        let gives_way = [STATUS_OK, STATUS_INVALID_HANDLE].contains(&header.status);
-        let failure = self.failure_of(&request, header, gives_way);
+        let failure = self.failure_of(&request, header);
         self.conclude(&request, header, &message, out, stats);
         // Of one that passes in pieces more follows.
-        let fails = gives_way && !self.has_server_rest();
+        let fails = gives_way(header.status) && !self.has_server_rest();
         match failure.filter(|_| fails) {
             Some(status) => out.peer(netbios::packet(&error(header, status))),
             None if is_lent(&request) && header.status == STATUS_OK => {
@@ -98,8 +97,8 @@ impl FarCifs {
         }
     }
 
-    /// The error that an answer must be because of writes that the client believes done, if it `gives_way`.
-    fn failure_of(&mut self, request: &Request, header: &Header, gives_way: bool) -> Option<u32> {
+    /// The error that an answer must be because of writes that the client believes done.
+    fn failure_of(&mut self, request: &Request, header: &Header) -> Option<u32> {
         let openers = &self.openers;
         let among = |is_meant: &dyn Fn(&Header) -> bool| {
             let is_meant = |file| openers.get(&file).is_some_and(is_meant);
@@ -116,7 +115,7 @@ impl FarCifs {
             _ => {
                 let file = request.file?;
                 // A CLOSE that is refused for now comes again.
-                let is_over = request.is_close && gives_way;
+                let is_over = request.is_close && gives_way(header.status);
                 self.writing.failure_of(file, is_over)
             }
         }
@@ -278,6 +277,11 @@ impl FarCifs {
 fn is_interim(header: &Header, message: &[u8]) -> bool {
     let is_empty = first_block(message).is_ok_and(|block| block.words.is_empty());
     header.has_many_answers() && header.status == STATUS_OK && is_empty
+}
+
+/// As of SMB2 (`smb/refused`): the server has done what was asked, or has refused it as it was meant to.
+fn gives_way(status: u32) -> bool {
+    [STATUS_OK, STATUS_INVALID_HANDLE].contains(&status)
 }
 
 /// Whether it asked for an oplock that the client shall not hear of.

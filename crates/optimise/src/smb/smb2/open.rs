@@ -38,12 +38,8 @@ pub const OPLOCK_LEASE: u8 = 0xff;
 /// Name of the context that asks for or grants a lease (MS-SMB2 2.2.13.2.8).
 pub const CONTEXT_LEASE: &[u8] = b"RqLs";
 
-/// Contexts with which a client takes up an open file again after its connection is gone, without repeating what was
-/// answered (MS-SMB2 2.2.13.2.3, 2.2.13.2.4, 2.2.13.2.11, 2.2.13.2.12).
-pub const CONTEXTS_DURABLE: [&[u8]; 4] = [b"DHnQ", b"DHnC", b"DH2Q", b"DH2C"];
-
-/// Those that take up one that is open: whatever else such a request says, the server does not do it (MS-SMB2 3.3.5.9.7,
-/// 3.3.5.9.12).
+/// Contexts with which a client takes up an open file again after its connection is gone (MS-SMB2 2.2.13.2.4, 2.2.13.2.12):
+/// whatever else such a request says, the server does not do it (3.3.5.9.7, 3.3.5.9.12).
 const CONTEXTS_RECONNECT: [&[u8]; 2] = [b"DHnC", b"DH2C"];
 
 /// What the server calls an open file (MS-SMB2 2.2.14.1).
@@ -201,18 +197,18 @@ impl CreateRequest {
         CONTEXTS_RECONNECT.iter().any(|name| self.has_context(name))
     }
 
-    /// What has to be known of it when it is answered: of its contexts that it is to be durable. A client can have thousands of
+    /// What has to be known of it when it is answered: of its contexts that it takes up a file. A client can have thousands of
     /// requests at a server, each with contexts of hundreds of kilobytes.
     #[must_use]
     pub fn noted(self) -> Self {
-        let durable = CONTEXTS_DURABLE
+        let kept = CONTEXTS_RECONNECT
             .iter()
             .filter(|name| self.has_context(name));
         let named = |name: &&[u8]| CreateContext {
             name: name.to_vec(),
             data: Vec::new(),
         };
-        let contexts = durable.map(named).collect();
+        let contexts = kept.map(named).collect();
         Self { contexts, ..self }
     }
 
