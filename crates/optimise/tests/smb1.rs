@@ -268,6 +268,23 @@ fn no_file_is_closed_while_it_is_read_ahead() {
     }
 }
 
+/// One does that stops at the file's end, as Samba's.
+#[test]
+fn no_file_is_closed_while_the_client_reads_it() {
+    for (nth, oplock) in (0..32).zip([0, BATCH].into_iter().cycle()) {
+        let from = nth * 50_000;
+        let ranges = (0..28).map(|nth| (from + nth * u64::from(BLOCK), BLOCK));
+        let desert = Step::Desert {
+            ranges: ranges.collect(),
+        };
+        let steps = vec![open(SHARE_ALL, oplock), desert];
+        let mut plan = reading(steps, 1_000_000, (OC1, 60 * MS));
+        plan.terms.read_ns = 40 * MS;
+        let client = plan.run().client;
+        assert!(client.closed_ns > client.last_read_ns, "not closed");
+    }
+}
+
 fn random_steps(noise: &mut Noise, file_bytes: u64) -> Vec<Step> {
     let mut steps = Vec::new();
     for _ in 0..=noise.below(3) {

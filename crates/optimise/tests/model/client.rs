@@ -83,6 +83,7 @@ pub struct Client {
     writes_before: usize,
     pub first_write_ns: Option<u64>,
     pub closed_ns: u64,
+    is_deserted: bool,
     /// What went wrong, in the order of the answers.
     pub errors: Vec<(Command, u32)>,
 }
@@ -125,6 +126,7 @@ impl Client {
             writes_before: 0,
             first_write_ns: None,
             closed_ns: 0,
+            is_deserted: false,
             errors: Vec::new(),
         }
     }
@@ -285,6 +287,13 @@ impl Client {
                     Some(_) => self.cifs_close(file),
                     None => self.send(Command::Close, None, |message| close.emit(message)),
                 }
+            }
+            Step::Desert { ranges } => {
+                for (offset, length) in ranges {
+                    self.read(now_ns, offset, length, server);
+                }
+                self.is_deserted = true;
+                self.cifs_close(self.file.unwrap());
             }
             Step::Ask => self.ask(server),
             Step::Pause { ns } => self.wakes_ns = now_ns + ns,

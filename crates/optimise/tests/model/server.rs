@@ -1,7 +1,7 @@
 //! A file server that speaks SMB2, or SMB1, and is strict: who uses a message id it has not granted ends the test.
 
 mod change;
-mod cifs;
+pub mod cifs;
 mod credits;
 pub mod folder;
 mod greeting;

@@ -239,6 +239,7 @@ impl FarCifs {
         if self.has_begun {
             return Err(Reason::Halves);
         }
+        out.local(self.held.take().unwrap_or_default());
         out.local(self.client.take_held());
         out.peer(self.server.take_held());
         Ok(())
@@ -253,9 +254,12 @@ impl FarCifs {
     }
 
     /// Whether a request must wait for answers to ours: it uses one's id, there would be too many, what follows it has
-    /// no header, it closes what we read, or the client believes writes done that are not.
+    /// no header, it closes what is being read, or the client believes writes done that are not.
     fn must_wait(&self, packet: &[u8]) -> bool {
         let message = packet.get(PREFIX_BYTES..).unwrap_or_default();
+        if self.closes_under_request(message) {
+            return true;
+        }
         if self.multiplex.own() == 0 {
             return false;
         }
@@ -267,16 +271,16 @@ impl FarCifs {
         is_full
             || header.is_raw()
             || self.multiplex.is_own(header.multiplex)
-            || self.closes_under_own(message)
             || self.writing.delays(write.as_ref(), &self.reading.files)
     }
 
-    /// Whether it takes away a file, or what that belongs to, while a request of ours is about it. A client never does that
-    /// under its own, and there are servers that do not bear it: Samba 4.17 fails in close_file_smb, and the connection with it.
-    fn closes_under_own(&self, message: &[u8]) -> bool {
+    /// Whether it takes away a file, or what that belongs to, while one of ours, or a read of the client's, is about it. There are
+    /// servers that do not bear it: Samba 4.17 fails in close_file_smb, and the connection with it. Clients do that, which stop at the
+    /// end of a file with reads beyond it under way; directly the server has mostly answered these when it sees the close.
+    fn closes_under_request(&self, message: &[u8]) -> bool {
         effects(message).iter().any(|effect| match effect {
-            Effect::Closes(file) => self.multiplex.is_own_at(*file),
-            Effect::Everything => true,
+            Effect::Closes(file) => self.multiplex.is_at(Some(*file)),
+            Effect::Everything => self.multiplex.is_at(None),
             Effect::Changes(_) => false,
         })
     }
@@ -432,7 +436,11 @@ impl FarCifs {
             READ_ANDX if lone_block(message).is_ok() => {
                 ReadRequest::parse(&first).map_or(Purpose::Pass, |read| {
                     let part = part_of(header, read.file, read.offset, read.length);
-                    Purpose::Read(part, self.reading.changes)
+                    match self.is_disk(header.tree) {
+                        true => Purpose::Read(part, self.reading.changes),
+                        // Of a pipe, which may take its time.
+                        false => Purpose::Pass,
+                    }
                 })
             }
             _ => Purpose::Pass,

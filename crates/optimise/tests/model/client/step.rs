@@ -68,6 +68,10 @@ pub enum Step {
     /// What the server says of the open file.
     Ask,
     Close,
+    /// Of SMB1: asks for all of this, and closes the file before that is answered.
+    Desert {
+        ranges: Vec<(u64, u32)>,
+    },
     Pause {
         ns: u64,
     },

@@ -36,7 +36,7 @@ pub const CAPABILITIES: u32 = CAPABILITY_LARGE_FILES
 const USER: u16 = 100;
 const TREE: u16 = 7;
 /// STATUS_INVALID_HANDLE.
-pub(super) const INVALID_HANDLE: u32 = 0xc000_0008;
+pub const INVALID_HANDLE: u32 = 0xc000_0008;
 
 impl Server {
     pub(super) fn cifs_request(&mut self, message: &[u8]) {
