@@ -62,6 +62,9 @@ struct Round {
     /// The largest, in descending order.
     largest_ns: [u64; LATE_MAX + 1],
     seen: u32,
+    /// It is of several rounds, for who sends little makes rounds of few packets. Together they tell of less jitter: what once was told
+    /// would stay for ever.
+    is_pool: bool,
 }
 
 impl Round {
@@ -70,6 +73,7 @@ impl Round {
             least_ns: u64::MAX,
             largest_ns: [0; LATE_MAX + 1],
             seen: 0,
+            is_pool: false,
         }
     }
 
@@ -143,8 +147,14 @@ impl Delay {
         self.recent.window_ns = self.recent.bucket_ns * 2;
         let seen_ns = self.recent_ns();
         self.floor_ns -= self.floor_ns.saturating_sub(seen_ns) / 8;
+        if self.is_jitter_known() && self.round.seen < ROUND_SAMPLES_MIN {
+            self.round.is_pool = self.round.seen > 0;
+            return;
+        }
         let round = std::mem::replace(&mut self.round, Round::new());
-        if let Some(range_ns) = round.range_ns(is_climbing) {
+        // Packets here and there are acknowledged late for no reason of the path's.
+        let range_ns = round.range_ns(is_climbing);
+        if let Some(range_ns) = range_ns.filter(|it| !round.is_pool || *it < self.jitter_ns()) {
             self.ranges_ns.push_back(range_ns);
             if self.ranges_ns.len() > JITTER_ROUNDS {
                 self.ranges_ns.pop_front();
@@ -198,7 +208,11 @@ impl Delay {
 
     /// How much round trips vary without load, s.
     pub(super) fn jitter(&self) -> f64 {
-        self.ranges_ns.iter().min().copied().unwrap_or(0) as f64 / 1e9
+        self.jitter_ns() as f64 / 1e9
+    }
+
+    fn jitter_ns(&self) -> u64 {
+        self.ranges_ns.iter().min().copied().unwrap_or(0)
     }
 }
 
@@ -213,6 +227,29 @@ mod tests {
         }
         delay.handle_round(100_000_000, is_climbing);
         delay.jitter()
+    }
+
+    /// A queue at the beginning was taken for jitter; what follows are packets here and there.
+    #[test]
+    fn jitter_is_told_anew_by_rounds_of_few_packets() {
+        let mut delay = Delay::new();
+        let mut round = |rtts_ms: &[u64]| {
+            for rtt_ms in rtts_ms {
+                delay.handle_rtt(0, rtt_ms * 1_000_000, false);
+            }
+            delay.handle_round(100_000_000, false);
+            delay.jitter()
+        };
+        assert_eq!(round(&[1, 2, 3]), 0.0, "too few to tell");
+        assert_eq!(round(&[1, 50, 100, 200, 300, 331]), 0.33);
+        assert_eq!(round(&[8, 15]), 0.33);
+        assert_eq!(round(&[9, 15]), 0.33);
+        assert_eq!(round(&[8, 16]), 0.008);
+        // And never of more.
+        for _ in 0..20 {
+            assert_eq!(round(&[5, 30, 55]), 0.008);
+        }
+        assert_eq!(round(&[8, 9, 8, 9, 8, 9]), 0.001);
     }
 
     #[test]

@@ -509,7 +509,9 @@ impl Controller {
                 self.enter(Phase::Cruise(now_ns));
             }
             Phase::Up if is_long(span, COHORT_PACKETS_MIN) => self.enter_down(),
-            Phase::Down if is_long(span, 12) => self.enter(Phase::Cruise(now_ns)),
+            Phase::Down if is_long(span, 12) || self.has_drained() => {
+                self.enter(Phase::Cruise(now_ns));
+            }
             Phase::Cruise(since_ns) => {
                 let since_ns = *since_ns;
                 if self.is_probe_due(now_ns, since_ns) {

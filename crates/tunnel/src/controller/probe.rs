@@ -104,6 +104,15 @@ impl Controller {
         self.probe.is_urgent = true;
     }
 
+    /// Whether there is nothing left of what a probe put in the queue, nor to send: who sends a little at a time and waits for the
+    /// answer would be slowed down for nothing.
+    pub(super) fn has_drained(&self) -> bool {
+        let is_all_there = self
+            .largest_acked_pn
+            .is_some_and(|pn| pn + 1 >= self.next_pn);
+        self.is_limited && is_all_there && self.probe.doubted.is_none()
+    }
+
     /// Takes a probe's answer, or keeps it until what was sent after it has shown whose it is.
     pub(super) fn hear_up(&mut self, sample: &Sample, corrected: f64) {
         let is_plain = self.waited(sample) < UNQUEUED * self.threshold()
