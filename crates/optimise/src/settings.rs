@@ -31,8 +31,10 @@ const QUICK_BYTES_MIN: u128 = 24_000;
 const QUEUE_S_MAX: u128 = 3;
 /// But a block of a client's at least is answered early.
 const BEHIND_BYTES_MIN: u128 = 64 << 10;
-/// The tunnel looks for a new link's rate by trains, and the second one may be of so much.
+/// The tunnel looks for a new link's rate by trains, and the second one may be of so much,
 const TRAIN_BYTES: u64 = 512 << 10;
+/// where a round trip takes so long; the rate of a shorter link is found sooner, by what is read ahead anyway.
+const TRAIN_RTT_NS: u64 = 150 * MS;
 
 /// One per flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +122,10 @@ impl Settings {
     /// The same link while its rate, or what it loses, is being found: that needs more to send than the rate that is known.
     #[must_use]
     pub fn while_new(mut self) -> Self {
-        let most_bytes = self.queue_bytes_max.min(TRAIN_BYTES);
+        let train_bytes = u128::from(TRAIN_BYTES) * u128::from(self.rtt_ns.min(TRAIN_RTT_NS));
+        // At most as long as a train.
+        let train_bytes = (train_bytes / u128::from(TRAIN_RTT_NS)) as u64;
+        let most_bytes = self.queue_bytes_max.min(train_bytes);
         let more_bytes = self.bdp_bytes.max(most_bytes);
         self.start_bytes = self.start_bytes.saturating_add(more_bytes);
         self.full_bytes = self.full_bytes.max(self.start_bytes);

@@ -26,6 +26,8 @@ pub struct Run {
     pub fetched_bytes: u64,
     /// Of those, given to the client.
     pub given_bytes: u64,
+    /// So many times it was given something.
+    pub uses: u32,
     /// What the near half was told.
     pub announced: Option<u64>,
 }
@@ -45,6 +47,7 @@ impl Run {
             used: from,
             fetched_bytes: 0,
             given_bytes: 0,
+            uses: 0,
             announced: None,
         }
     }
@@ -98,6 +101,7 @@ impl Run {
         let bytes = upto.saturating_sub(self.used);
         self.used = self.used.max(upto);
         self.given_bytes = self.given_bytes.saturating_add(bytes);
+        self.uses = self.uses.saturating_add(1);
         bytes
     }
 

@@ -119,6 +119,8 @@ pub struct OpenFile {
     pub next_offset: u64,
     /// Reads of the sequence so far.
     pub reads_in_row: u32,
+    /// It began at the file's beginning.
+    pub is_row_first: bool,
     /// How much the client asks for at once.
     pub read_bytes: u32,
     /// The near half was told of it: it may hold something of it, or answer writes.
@@ -140,6 +142,7 @@ impl OpenFile {
             protection,
             next_offset: 0,
             reads_in_row: 0,
+            is_row_first: false,
             read_bytes: 0,
             was_told: false,
             is_broken: false,

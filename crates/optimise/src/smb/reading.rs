@@ -123,7 +123,8 @@ impl Reading {
         stats: &mut Stats,
     ) {
         stats.reads_forwarded += 1;
-        let patience = self.window.patience();
+        let (patience, patience_elsewhere) =
+            (self.window.patience(true), self.window.patience(false));
         let may_read = !self.is_quiet && self.allowance > 0;
         let Some(file) = self.file_of(part) else {
             return;
@@ -133,11 +134,18 @@ impl Reading {
         if file.run.is_some() {
             return;
         }
-        file.reads_in_row = match part.offset == file.next_offset {
-            true => file.reads_in_row.saturating_add(1),
-            false => u32::from(part.offset == 0),
+        (file.reads_in_row, file.is_row_first) = match part.offset {
+            0 => (1, true),
+            next if next == file.next_offset => {
+                (file.reads_in_row.saturating_add(1), file.is_row_first)
+            }
+            _ => (0, false),
         };
         file.next_offset = end;
+        let patience = match file.is_row_first {
+            true => patience,
+            false => patience_elsewhere,
+        };
         let is_worth = file.reads_in_row >= patience && end <= file.size_bytes;
         let is_safe = file.protection.protects() && !file.is_broken && !is_changing;
         if is_worth && is_safe && may_read && begin() {
@@ -261,7 +269,7 @@ impl Reading {
         for run in self.files.end_runs(ends) {
             out.message(Message::Drop { run: run.id }.encode());
             stats.wasted_bytes += run.wasted_bytes();
-            self.window.handle_wasted(run.wasted_bytes());
+            self.window.handle_wasted(run.wasted_bytes(), run.uses);
         }
     }
 

@@ -1,5 +1,9 @@
 //! How far ahead of a client to read: one product of rate and round trip at first, more while it is used, less when it was in vain.
 //!
+//! And when to begin: a read that is answered here saves a round trip, one in vain costs what the link takes for it. Of who has read
+//! so many blocks in a row one in so many leaves the row with the next (Laplace's rule of succession); so where a block takes many
+//! round trips many are waited for, but for a file that is read from its beginning, as whole files are.
+//!
 //! Where packets are lost that would take too long: what is used tells of progress in order, and that stands still behind each hole.
 //! Who reads on there, in a file that was read from its beginning, is taken to want all of it.
 
@@ -9,8 +13,10 @@ use crate::settings::Settings;
 const CHUNK_BYTES_MAX: u64 = 64 << 10;
 /// And at least.
 const CHUNK_BYTES_MIN: u64 = 16 << 10;
-/// Reads in a row that are asked for before reading ahead, after it was in vain often.
+/// Reads in a row that are asked for before reading ahead, after it was in vain often,
 const PATIENCE_MAX: u32 = 8;
+/// or where a block takes much longer than a round trip.
+const ROW_MAX: u64 = 32;
 
 /// Of one connection.
 #[derive(Debug)]
@@ -95,10 +101,14 @@ impl Window {
         self.chunk_bytes
     }
 
-    /// So many reads in a row make a sequence.
+    /// So many reads in a row make a sequence, in a file that is read from its beginning or from elsewhere.
     #[must_use]
-    pub fn patience(&self) -> u32 {
-        self.patience
+    pub fn patience(&self, is_from_beginning: bool) -> u32 {
+        let worth = (self.chunk_bytes / self.bdp_bytes.max(1)).min(ROW_MAX) as u32;
+        match is_from_beginning {
+            true => self.patience,
+            false => self.patience.max(worth),
+        }
     }
 
     /// Credits that reading so far ahead takes.
@@ -115,19 +125,26 @@ impl Window {
         }
         self.used_bytes = self.used_bytes.saturating_add(bytes);
         // More than a product is ahead only where that is not enough.
-        if self.used_bytes >= self.bytes.min(self.bdp_bytes) {
+        let enough_bytes = self.bytes.min(self.bdp_bytes);
+        if self.used_bytes >= enough_bytes.max(self.chunk_bytes) {
             self.used_bytes = 0;
             self.patience = 1;
             self.bytes = self.bytes.saturating_mul(2).min(self.limit_bytes);
         }
     }
 
-    /// So much had been read in vain.
-    pub fn handle_wasted(&mut self, bytes: u64) {
-        if bytes > 0 {
-            self.used_bytes = 0;
-            self.bytes = (self.bytes.min(self.cap(0)) / 2).max(self.chunk_bytes);
+    /// Of what had been read so much was in vain, and so many reads of the client's were answered out of the rest.
+    pub fn handle_wasted(&mut self, bytes: u64, uses: u32) {
+        if bytes == 0 {
+            return;
+        }
+        self.used_bytes = 0;
+        self.bytes = (self.bytes.min(self.cap(0)) / 2).max(self.chunk_bytes);
+        let saved_bytes = self.bdp_bytes.saturating_mul(uses.into());
+        if saved_bytes < bytes {
             self.patience = (self.patience * 2).min(PATIENCE_MAX);
+        } else if saved_bytes / 2 >= bytes {
+            self.patience = (self.patience / 2).max(1);
         }
     }
 
@@ -169,15 +186,36 @@ mod tests {
         let full = window.bytes(65_536, false);
         assert_eq!(full, 2 * 1_296_000 + 3 * 65_536);
         for _ in 0..10 {
-            window.handle_wasted(1);
+            window.handle_wasted(1, 0);
         }
         assert_eq!(window.bytes(65_536, false), 65_536);
-        assert_eq!(window.patience(), 8);
+        assert_eq!(window.patience(true), 8);
         for _ in 0..10 {
             window.handle_used(window.bytes(65_536, false), false);
         }
         assert_eq!(window.bytes(65_536, false), full);
-        assert_eq!(window.patience(), 1);
+        assert_eq!(window.patience(true), 1);
+    }
+
+    /// Records of 4 KiB in rows of a few.
+    #[test]
+    fn who_gains_by_it_is_read_ahead_although_a_part_is_in_vain() {
+        let patience = |rtt_ns, uses| {
+            let mut window = Window::new(&Settings::of_link(193_000, rtt_ns));
+            for _ in 0..4 {
+                window.handle_wasted(16_384, 0);
+            }
+            assert_eq!(window.patience(true), 8);
+            for _ in 0..10 {
+                window.handle_used(4_096, false);
+                window.handle_wasted(16_384, uses);
+            }
+            window.patience(false)
+        };
+        assert_eq!(patience(60_000_000, 3), 1);
+        assert_eq!(patience(60_000_000, 1), 8);
+        // A round trip is 1 KB, and no row is as long as that would take.
+        assert_eq!(patience(1_000_000, 3), 16);
     }
 
     #[test]
@@ -194,7 +232,7 @@ mod tests {
         assert!(window.bytes(65_536, true) > 7 * bdp);
         // In vain: then only what was used is believed.
         for _ in 0..5 {
-            window.handle_wasted(1);
+            window.handle_wasted(1, 0);
         }
         window.handle_used(65_536, true);
         assert!(window.bytes(65_536, true) < bdp);
@@ -253,7 +291,7 @@ mod tests {
         let mut window = Window::new(&Settings::of_link(6_480_000, 200_000_000));
         window.handle_used(1, false);
         window.handle_used(u64::MAX, false);
-        assert_eq!(window.patience(), 1);
+        assert_eq!(window.patience(true), 1);
     }
 
     #[test]
