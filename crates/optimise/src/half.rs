@@ -171,7 +171,10 @@ impl Half {
         let is_due = self.due_ns().is_some_and(|at| at <= now_ns);
         match &mut self.state {
             State::Detecting { .. } if is_due => self.surrender(Reason::DetectLate),
-            State::FarSmb(smb) if is_due => smb.handle_due(&mut self.out, &mut self.stats),
+            State::FarSmb(smb) if is_due => {
+                let result = smb.handle_due(&mut self.out, &mut self.stats);
+                self.settle(result);
+            }
             _ => (),
         }
     }

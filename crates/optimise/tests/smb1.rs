@@ -285,6 +285,19 @@ fn no_file_is_closed_while_the_client_reads_it() {
     }
 }
 
+/// A disk that does not answer keeps up who waits for it, and not everybody else on the connection.
+#[test]
+fn a_close_does_not_wait_for_ever_for_a_read() {
+    let ranges = vec![(100_000, BLOCK), (500_000, BLOCK)];
+    let steps = vec![open(SHARE_ALL, 0), Step::Desert { ranges }];
+    let mut plan = reading(steps, 1_000_000, (OC1, 60 * MS));
+    plan.terms.read_ns = 20_000 * MS;
+    plan.terms.bears_close = true;
+    let client = plan.run().client;
+    let closed_ms = (client.closed_ns - client.first_read_ns.unwrap()) / MS;
+    assert!((5_000..5_500).contains(&closed_ms), "{closed_ms}");
+}
+
 fn random_steps(noise: &mut Noise, file_bytes: u64) -> Vec<Step> {
     let mut steps = Vec::new();
     for _ in 0..=noise.below(3) {

@@ -59,11 +59,12 @@ impl Far {
     }
 
     /// That time has come.
-    pub(crate) fn handle_due(&mut self, out: &mut Outbox, stats: &mut Stats) {
+    pub(crate) fn handle_due(&mut self, out: &mut Outbox, stats: &mut Stats) -> Result<(), Reason> {
         match &mut self.session {
             Session::Modern(far) => far.handle_due(out, stats),
-            Session::Cifs(_) => out.cut(Reason::Halves),
+            Session::Cifs(far) => return far.handle_due(out, stats),
         }
+        Ok(())
     }
 
     /// Whether the near half has been silent for so long that it trusts nothing it was told before.

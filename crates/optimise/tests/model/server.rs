@@ -61,6 +61,8 @@ pub struct Terms {
     /// No file gets longer, for this reason.
     pub file_bytes_max: usize,
     pub refusal: u32,
+    /// Of SMB1: a file may be closed that is being read.
+    pub bears_close: bool,
     /// The first CLOSE wants another session before.
     pub refuses_to_close: bool,
     /// Of SMB2: what the share is.
@@ -100,6 +102,7 @@ impl Default for Terms {
             locked: None,
             file_bytes_max: usize::MAX,
             refusal: STATUS_DISK_FULL,
+            bears_close: false,
             refuses_to_close: false,
             share: SHARE_DISK,
             is_cifs: false,

@@ -10,6 +10,9 @@ const JITTER_ROUNDS: usize = 4;
 
 /// A round with fewer says nothing about jitter.
 const ROUND_SAMPLES_MIN: u32 = 6;
+/// Who sends little makes rounds of few packets. So many together tell of less jitter, where that is so: what once was told would stay
+/// for ever. Of fewer some would be close together by accident.
+const POOL_SAMPLES_MIN: u32 = 24;
 
 /// Least value of recent time, in buckets.
 #[derive(Debug, Clone)]
@@ -62,9 +65,6 @@ struct Round {
     /// The largest, in descending order.
     largest_ns: [u64; LATE_MAX + 1],
     seen: u32,
-    /// It is of several rounds, for who sends little makes rounds of few packets. Together they tell of less jitter: what once was told
-    /// would stay for ever.
-    is_pool: bool,
 }
 
 impl Round {
@@ -73,7 +73,6 @@ impl Round {
             least_ns: u64::MAX,
             largest_ns: [0; LATE_MAX + 1],
             seen: 0,
-            is_pool: false,
         }
     }
 
@@ -85,6 +84,15 @@ impl Round {
             let larger_ns = next_ns.max(*kept_ns);
             next_ns = next_ns.min(*kept_ns);
             *kept_ns = larger_ns;
+        }
+    }
+
+    /// Of several rounds no more than the least and the largest are asked for.
+    fn merge(&mut self, other: &Round) {
+        self.least_ns = self.least_ns.min(other.least_ns);
+        self.seen = self.seen.saturating_add(other.seen);
+        for (kept_ns, rtt_ns) in self.largest_ns.iter_mut().zip(other.largest_ns) {
+            *kept_ns = rtt_ns.max(*kept_ns);
         }
     }
 
@@ -106,6 +114,8 @@ pub(super) struct Delay {
     recent: Least,
     /// The current round.
     round: Round,
+    /// Those of few packets.
+    pool: Round,
     ranges_ns: VecDeque<u64>,
     latest_ns: u64,
     /// What round trips do not fall below although nothing waits: the route has become longer, or
@@ -120,6 +130,7 @@ impl Delay {
             base: Least::new(BASE_BUCKET_NS, BASE_WINDOW_NS),
             recent: Least::new(10_000_000, 20_000_000),
             round: Round::new(),
+            pool: Round::new(),
             ranges_ns: VecDeque::new(),
             latest_ns: 0,
             floor_ns: 0,
@@ -147,19 +158,30 @@ impl Delay {
         self.recent.window_ns = self.recent.bucket_ns * 2;
         let seen_ns = self.recent_ns();
         self.floor_ns -= self.floor_ns.saturating_sub(seen_ns) / 8;
-        if self.is_jitter_known() && self.round.seen < ROUND_SAMPLES_MIN {
-            self.round.is_pool = self.round.seen > 0;
-            return;
-        }
         let round = std::mem::replace(&mut self.round, Round::new());
-        // Packets here and there are acknowledged late for no reason of the path's.
-        let range_ns = round.range_ns(is_climbing);
-        if let Some(range_ns) = range_ns.filter(|it| !round.is_pool || *it < self.jitter_ns()) {
+        let range_ns = match round.seen >= ROUND_SAMPLES_MIN {
+            true => round.range_ns(is_climbing),
+            false => self.pooled_ns(&round),
+        };
+        if let Some(range_ns) = range_ns {
+            self.pool = Round::new();
             self.ranges_ns.push_back(range_ns);
             if self.ranges_ns.len() > JITTER_ROUNDS {
                 self.ranges_ns.pop_front();
             }
         }
+    }
+
+    /// What rounds of few packets tell together. Never of more jitter: packets here and there are acknowledged late for no reason of
+    /// the path's.
+    fn pooled_ns(&mut self, round: &Round) -> Option<u64> {
+        self.pool.merge(round);
+        if self.pool.seen < POOL_SAMPLES_MIN {
+            return None;
+        }
+        let pool = std::mem::replace(&mut self.pool, Round::new());
+        let range_ns = pool.range_ns(false);
+        range_ns.filter(|range_ns| self.is_jitter_known() && *range_ns < self.jitter_ns())
     }
 
     /// While others hold the queue, a least round trip that has grown old is still the best known.
@@ -242,14 +264,21 @@ mod tests {
         };
         assert_eq!(round(&[1, 2, 3]), 0.0, "too few to tell");
         assert_eq!(round(&[1, 50, 100, 200, 300, 331]), 0.33);
-        assert_eq!(round(&[8, 15]), 0.33);
-        assert_eq!(round(&[9, 15]), 0.33);
-        assert_eq!(round(&[8, 16]), 0.008);
+        for _ in 0..7 {
+            assert_eq!(round(&[8, 15, 16]), 0.33);
+        }
+        assert_eq!(round(&[8, 15, 16]), 0.008);
         // And never of more.
         for _ in 0..20 {
             assert_eq!(round(&[5, 30, 55]), 0.008);
         }
+        // A round that is whole tells by itself.
         assert_eq!(round(&[8, 9, 8, 9, 8, 9]), 0.001);
+        for _ in 0..4 {
+            round(&[8, 15]);
+            round(&[8, 9, 30, 9, 28, 9]);
+        }
+        assert_eq!(round(&[8]), 0.022);
     }
 
     #[test]

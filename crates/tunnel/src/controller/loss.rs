@@ -5,6 +5,8 @@ const HALF_LIFE_PACKETS: f64 = 200.0;
 const HALF_LIFE_LONG_PACKETS: f64 = 600.0;
 /// Fewer say nothing about what the path loses by itself.
 const KNOWN_PACKETS: f64 = 40.0;
+/// But so many below the rate are more than what was seen at the start: a cohort of who does not pause.
+const BELOW_PACKETS: f64 = 12.0;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Share {
@@ -56,16 +58,20 @@ impl LossModel {
 
     /// A cohort sent at the rate.
     pub(super) fn handle_cruise(&mut self, missing: f64, packets: f64, is_queue_short: bool) {
-        if is_queue_short && self.below.packets > 0.0 {
+        if is_queue_short && self.is_below_known() {
             self.all.update(missing, packets, HALF_LIFE_PACKETS);
         }
         self.cruise.update(missing, packets, HALF_LIFE_PACKETS);
     }
 
+    fn is_below_known(&self) -> bool {
+        self.below.packets >= BELOW_PACKETS
+    }
+
     /// Share the path loses by itself. What load below the rate never showed is not believed; before there was any, what was
     /// lost at the start by packets that were neither late nor slowed.
     pub(super) fn base(&self) -> f64 {
-        if self.below.packets == 0.0 {
+        if !self.is_below_known() {
             let is_known = self.start.packets >= KNOWN_PACKETS;
             let start = self.start.value.min(0.5);
             return if is_known { start } else { 0.0 };
@@ -78,7 +84,7 @@ impl LossModel {
     /// shown what the path loses, what was lost at the rate. `None` while nothing is known.
     pub(super) fn seen(&self) -> Option<f64> {
         let at_rate = (self.cruise.packets >= KNOWN_PACKETS).then_some(self.cruise.value.min(0.5));
-        match self.below.packets > 0.0 || self.start.packets >= KNOWN_PACKETS {
+        match self.is_below_known() || self.start.packets >= KNOWN_PACKETS {
             true => Some(self.base()),
             false => at_rate,
         }
@@ -122,6 +128,18 @@ mod tests {
     use super::*;
 
     const COHORT: f64 = 72.0;
+
+    #[test]
+    fn a_packet_or_two_below_the_rate_do_not_replace_the_start() {
+        let mut loss = LossModel::default();
+        loss.handle_start(0.1, COHORT);
+        for _ in 0..5 {
+            loss.handle_below(0.5, 2.0);
+            assert_eq!((loss.base(), loss.seen()), (0.1, Some(0.1)));
+        }
+        loss.handle_below(0.0, 40.0);
+        assert!(loss.base() < 0.1);
+    }
 
     fn repeat(times: usize, mut act: impl FnMut()) {
         (0..times).for_each(|_| act());

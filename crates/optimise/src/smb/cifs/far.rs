@@ -34,6 +34,9 @@ use crate::reason::Reason;
 use crate::settings::Settings;
 use crate::stats::Stats;
 
+/// A close waits so long at most for answers to the client's own reads.
+const READS_NS_MAX: u64 = 5_000_000_000;
+
 /// See the module.
 #[derive(Debug)]
 pub struct FarCifs {
@@ -41,6 +44,8 @@ pub struct FarCifs {
     pub(super) server: Packets,
     /// What the client asks next, and must wait.
     pub(super) held: Option<Bytes>,
+    /// Until when it waits for answers to the client's own reads.
+    held_until_ns: Option<u64>,
     /// What we ask while a packet of the client's is passed on in pieces.
     pub(super) later: VecDeque<Bytes>,
     has_client_ended: bool,
@@ -74,6 +79,7 @@ impl FarCifs {
             client,
             server,
             held: None,
+            held_until_ns: None,
             later: VecDeque::new(),
             has_client_ended: false,
             agreed,
@@ -95,9 +101,22 @@ impl FarCifs {
         self.now_ns = now_ns;
     }
 
-    /// When the near half should have answered.
+    /// When the near half should have answered, or a close has waited long enough for reads of the client's.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        self.lent.due_ns()
+        [self.lent.due_ns(), self.held_until_ns]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// That time has come.
+    pub(crate) fn handle_due(&mut self, out: &mut Outbox, stats: &mut Stats) -> Result<(), Reason> {
+        let lent_due_ns = self.lent.due_ns();
+        if lent_due_ns.is_some_and(|due_ns| due_ns <= self.now_ns) {
+            out.cut(Reason::Halves);
+            return Ok(());
+        }
+        self.go_on(out, stats)
     }
 
     pub(crate) fn handle_link(&mut self, settings: &Settings, out: &mut Outbox, stats: &mut Stats) {
@@ -136,11 +155,12 @@ impl FarCifs {
                     self.send_later(out);
                 }
                 Some(Piece::Beginning(packet) | Piece::Message(packet)) => {
-                    if self.must_wait(&packet) {
+                    if self.must_wait(&packet) || self.waits_for_reads(&packet) {
                         self.end_what_closes(&packet, out, stats);
                         self.held = Some(packet);
                         return Ok(());
                     }
+                    self.held_until_ns = None;
                     self.handle_request(packet, out, stats)?;
                 }
             }
@@ -254,12 +274,9 @@ impl FarCifs {
     }
 
     /// Whether a request must wait for answers to ours: it uses one's id, there would be too many, what follows it has
-    /// no header, it closes what is being read, or the client believes writes done that are not.
+    /// no header, it closes what we read, or the client believes writes done that are not.
     fn must_wait(&self, packet: &[u8]) -> bool {
         let message = packet.get(PREFIX_BYTES..).unwrap_or_default();
-        if self.closes_under_request(message) {
-            return true;
-        }
         if self.multiplex.own() == 0 {
             return false;
         }
@@ -271,18 +288,33 @@ impl FarCifs {
         is_full
             || header.is_raw()
             || self.multiplex.is_own(header.multiplex)
+            || self.closes_under_own(message)
             || self.writing.delays(write.as_ref(), &self.reading.files)
     }
 
-    /// Whether it takes away a file, or what that belongs to, while one of ours, or a read of the client's, is about it. There are
-    /// servers that do not bear it: Samba 4.17 fails in close_file_smb, and the connection with it. Clients do that, which stop at the
-    /// end of a file with reads beyond it under way; directly the server has mostly answered these when it sees the close.
-    fn closes_under_request(&self, message: &[u8]) -> bool {
+    /// Whether it takes away a file, or what that belongs to, while a request of ours is about it. A client never does that
+    /// under its own, and there are servers that do not bear it: Samba 4.17 fails in close_file_smb, and the connection with it.
+    fn closes_under_own(&self, message: &[u8]) -> bool {
         effects(message).iter().any(|effect| match effect {
-            Effect::Closes(file) => self.multiplex.is_at(Some(*file)),
-            Effect::Everything => self.multiplex.is_at(None),
+            Effect::Closes(file) => self.multiplex.is_own_at(*file),
+            Effect::Everything => true,
             Effect::Changes(_) => false,
         })
+    }
+
+    /// Or almost never: who stops at the end of a file may have reads beyond it under way. Directly such a server has mostly answered
+    /// these when it sees the close. But everybody else on the connection waits as well, so it has an end.
+    fn waits_for_reads(&mut self, packet: &[u8]) -> bool {
+        let effects = effects(packet.get(PREFIX_BYTES..).unwrap_or_default());
+        let is_read = |effect: &Effect| match effect {
+            Effect::Closes(file) => self.multiplex.is_read_at(*file),
+            _ => false,
+        };
+        if !effects.iter().any(is_read) {
+            return false;
+        }
+        let until_ns = self.now_ns.saturating_add(READS_NS_MAX);
+        *self.held_until_ns.get_or_insert(until_ns) > self.now_ns
     }
 
     /// No more is read for a request that waits for what is being read.

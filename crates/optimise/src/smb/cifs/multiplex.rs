@@ -56,26 +56,6 @@ pub enum Own {
     Write(Part),
 }
 
-impl Request {
-    /// What it reads.
-    fn read(&self) -> Option<&Part> {
-        match &self.purpose {
-            Purpose::Read(part, _) => Some(part),
-            _ => None,
-        }
-    }
-}
-
-impl Own {
-    /// What it is about.
-    fn part(&self) -> &Part {
-        match self {
-            Self::Read(read) => &read.part,
-            Self::Write(part) => part,
-        }
-    }
-}
-
 /// All of a connection. There cannot be more than ids, of 16 bits.
 #[derive(Debug, Default)]
 pub struct Multiplex {
@@ -140,13 +120,24 @@ impl Multiplex {
         self.own.contains_key(&id)
     }
 
-    /// Whether one of ours, or a read of the client's, is about this file, or about any.
+    /// Whether one of ours is about this file.
     #[must_use]
-    pub fn is_at(&self, file: Option<FileId>) -> bool {
-        let own = self.own.values().map(Own::part);
-        let clients = self.clients.values().filter_map(Request::read);
-        own.chain(clients)
-            .any(|part| file.is_none_or(|file| part.file == file))
+    pub fn is_own_at(&self, file: FileId) -> bool {
+        let is_at = |own: &Own| match own {
+            Own::Read(read) => read.part.file == file,
+            Own::Write(part) => part.file == file,
+        };
+        self.own.values().any(is_at)
+    }
+
+    /// Whether a read of the client's is.
+    #[must_use]
+    pub fn is_read_at(&self, file: FileId) -> bool {
+        let is_at = |request: &Request| match &request.purpose {
+            Purpose::Read(part, _) => part.file == file,
+            _ => false,
+        };
+        self.clients.values().any(is_at)
     }
 
     /// Requests of ours.

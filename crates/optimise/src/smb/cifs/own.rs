@@ -85,12 +85,12 @@ impl FarCifs {
     }
 
     fn send_read(&mut self, read: OwnRead, out: &mut Outbox) {
-        // There are fewer requests than ids.
-        let Some(multiplex) = self.multiplex.take_id(Own::Read(read)) else {
-            return;
-        };
         let part = &read.part;
         let Some(opener) = self.openers.get(&part.file) else {
+            return;
+        };
+        // There are fewer requests than ids.
+        let Some(multiplex) = self.multiplex.take_id(Own::Read(read)) else {
             return;
         };
         let mut message = Vec::new();

@@ -231,7 +231,7 @@ impl Server {
             "closed before it was written"
         );
         assert!(
-            self.read.iter().all(|(_, open, _)| *open != id),
+            self.terms.bears_close || self.read.iter().all(|(_, open, _)| *open != id),
             "closed before it was read"
         );
         let open = self.opens.remove(&id).expect("an open file");
