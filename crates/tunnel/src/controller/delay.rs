@@ -159,10 +159,8 @@ impl Delay {
         let seen_ns = self.recent_ns();
         self.floor_ns -= self.floor_ns.saturating_sub(seen_ns) / 8;
         let round = std::mem::replace(&mut self.round, Round::new());
-        let range_ns = match round.seen >= ROUND_SAMPLES_MIN {
-            true => round.range_ns(is_climbing),
-            false => self.pooled_ns(&round),
-        };
+        let range_ns = round.range_ns(is_climbing);
+        let range_ns = range_ns.or_else(|| self.pooled_ns(&round));
         if let Some(range_ns) = range_ns {
             self.pool = Round::new();
             self.ranges_ns.push_back(range_ns);
@@ -181,7 +179,7 @@ impl Delay {
         }
         let pool = std::mem::replace(&mut self.pool, Round::new());
         let range_ns = pool.range_ns(false);
-        range_ns.filter(|range_ns| self.is_jitter_known() && *range_ns < self.jitter_ns())
+        range_ns.filter(|range_ns| *range_ns < self.jitter_ns())
     }
 
     /// While others hold the queue, a least round trip that has grown old is still the best known.
@@ -233,6 +231,7 @@ impl Delay {
         self.jitter_ns() as f64 / 1e9
     }
 
+    /// The same in ns; 0 while it is not known.
     fn jitter_ns(&self) -> u64 {
         self.ranges_ns.iter().min().copied().unwrap_or(0)
     }

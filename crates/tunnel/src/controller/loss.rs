@@ -1,12 +1,14 @@
 //! What the path loses whatever the load, kept apart from what the load causes.
 
+use super::probe::DOWN_PACKETS_MIN;
+
 /// Packets after which half of what was known has been replaced.
 const HALF_LIFE_PACKETS: f64 = 200.0;
 const HALF_LIFE_LONG_PACKETS: f64 = 600.0;
 /// Fewer say nothing about what the path loses by itself.
 const KNOWN_PACKETS: f64 = 40.0;
-/// But so many below the rate are more than what was seen at the start: a cohort of who does not pause.
-const BELOW_PACKETS: f64 = 12.0;
+/// But so many below the rate count for more than what was seen at the start.
+const BELOW_PACKETS: f64 = DOWN_PACKETS_MIN as f64;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Share {

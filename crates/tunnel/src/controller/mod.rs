@@ -509,7 +509,7 @@ impl Controller {
                 self.enter(Phase::Cruise(now_ns));
             }
             Phase::Up if is_long(span, COHORT_PACKETS_MIN) => self.enter_down(),
-            Phase::Down if is_long(span, 12) || self.has_drained() => {
+            Phase::Down if is_long(span, probe::DOWN_PACKETS_MIN) || self.has_drained() => {
                 self.enter(Phase::Cruise(now_ns));
             }
             Phase::Cruise(since_ns) => {

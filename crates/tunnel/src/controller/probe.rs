@@ -5,6 +5,8 @@ use super::{Controller, Phase};
 
 pub(super) const UP_GAIN: f64 = 1.25;
 pub(super) const DOWN_GAIN: f64 = 0.75;
+/// What is sent below the rate has so many packets at least, unless there is nothing left to drain.
+pub(super) const DOWN_PACKETS_MIN: u64 = 12;
 /// More than noise: the path has become faster.
 const NEWS: f64 = 1.1;
 /// A probe of which this part of its pace arrives has met no full link.

@@ -292,8 +292,8 @@ impl FarCifs {
             || self.writing.delays(write.as_ref(), &self.reading.files)
     }
 
-    /// Whether it takes away a file, or what that belongs to, while a request of ours is about it. A client never does that
-    /// under its own, and there are servers that do not bear it: Samba 4.17 fails in close_file_smb, and the connection with it.
+    /// Whether it takes away a file, or what that belongs to, while a request of ours is about it. There are
+    /// servers that do not bear it: Samba 4.17 fails in close_file_smb, and the connection with it.
     fn closes_under_own(&self, message: &[u8]) -> bool {
         effects(message).iter().any(|effect| match effect {
             Effect::Closes(file) => self.multiplex.is_own_at(*file),
@@ -302,8 +302,9 @@ impl FarCifs {
         })
     }
 
-    /// Or almost never: who stops at the end of a file may have reads beyond it under way. Directly such a server has mostly answered
-    /// these when it sees the close. But everybody else on the connection waits as well, so it has an end.
+    /// Whether it closes a file that the client itself reads, and how long that has waited if so. Who stops at the end of a file may have
+    /// reads beyond it under way; directly such a server has mostly answered these when it sees the close. Everybody else on the
+    /// connection waits as well, so it has an end.
     fn waits_for_reads(&mut self, packet: &[u8]) -> bool {
         let effects = effects(packet.get(PREFIX_BYTES..).unwrap_or_default());
         let is_read = |effect: &Effect| match effect {
