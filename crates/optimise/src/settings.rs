@@ -45,6 +45,8 @@ pub struct Settings {
     pub rtt_ns_min: u64,
     /// What the link carries while a block is fetched: what it holds in one round trip, or more. Where reading ahead begins.
     pub bdp_bytes: u64,
+    /// What the link carries in one round trip: so much saves who need not wait for an answer from beyond it.
+    pub trip_bytes: u64,
     /// Where it begins for who reads a file from the beginning: as much, and what the link carries while the first block is
     /// waited for, if a part of that is likely to be lost; once more while the link is being found.
     pub start_bytes: u64,
@@ -70,9 +72,7 @@ impl Settings {
     /// For a link of this rate, or a share of one, and round trip.
     #[must_use]
     pub fn of_link(rate_bytes_s: u64, rtt_ns: u64) -> Self {
-        let turn_ns = rtt_ns.max(TURN_NS_MIN);
-        let bdp_bytes = u128::from(rate_bytes_s) * u128::from(turn_ns) / 1_000_000_000;
-        let bdp_bytes = u64::try_from(bdp_bytes).unwrap_or(u64::MAX);
+        let bdp_bytes = bytes_in(rate_bytes_s, rtt_ns.max(TURN_NS_MIN));
         Self {
             rtt_ns,
             rtt_ns_min: match rate_bytes_s < FAST_BYTES_S {
@@ -80,6 +80,7 @@ impl Settings {
                 false => FAST_RTT_NS_MIN,
             },
             bdp_bytes,
+            trip_bytes: bytes_in(rate_bytes_s, rtt_ns),
             start_bytes: bdp_bytes,
             is_lossy: false,
             full_bytes: bdp_bytes.saturating_mul(2),
@@ -141,11 +142,16 @@ impl Settings {
 
 /// What keeps the link full: what it holds, once more for the way through both gateways, and some blocks.
 fn behind_bytes(rate_bytes_s: u64, rtt_ns: u64) -> u64 {
-    let bdp_bytes = u128::from(rate_bytes_s) * u128::from(rtt_ns) / 1_000_000_000;
-    let wanted_bytes = 2 * bdp_bytes + (1 << 20);
+    let wanted_bytes = 2 * u128::from(bytes_in(rate_bytes_s, rtt_ns)) + (1 << 20);
     let most_bytes = queue_bytes(rate_bytes_s).min(BEHIND_BYTES_MAX);
     // At most 16 MiB.
     wanted_bytes.min(most_bytes).max(BEHIND_BYTES_MIN) as u64
+}
+
+/// What is carried in this time.
+fn bytes_in(rate_bytes_s: u64, time_ns: u64) -> u64 {
+    let bytes = u128::from(rate_bytes_s) * u128::from(time_ns) / 1_000_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 fn queue_bytes(rate_bytes_s: u64) -> u128 {

@@ -147,10 +147,12 @@ fn a_closed_file_is_read_no_further() {
     let steps = std::iter::repeat_n(again, 20).flatten().collect();
     let world = Plan::reading(steps, 10_000_000, (OC1, 200 * MS)).run();
     let stats = world.halves.unwrap()[1].stats();
-    // Twenty files of which only the beginning is wanted: the first costs one window, the others less and less.
+    // Twenty files of which only the beginning is wanted: the first costs one window, the others less and less, down to what is
+    // little beside the round trip that each of them saves.
     let window_bytes = OC1 / 5 + 65_536;
-    assert!(stats.wasted_bytes < 3 * window_bytes, "{stats:?}");
-    assert!(stats.reads_made < 60, "{stats:?}");
+    assert!(stats.wasted_bytes < 4 * window_bytes, "{stats:?}");
+    assert!(stats.reads_made < 100, "{stats:?}");
+    assert!(stats.reads_forwarded < 25, "{stats:?}");
 }
 
 /// No answer to CLOSE names a file: whoever opens and closes in one packet leaves nothing behind all the same.
@@ -573,7 +575,7 @@ fn random_world(plan: &Plan, noise: &mut Noise) -> World {
 #[test]
 fn random_histories() {
     let (mut answered, mut gave_up, mut breaks) = (0, 0, 0);
-    for seed in 0..400 {
+    for seed in 0..450 {
         let mut noise = Noise::new(seed);
         let plan = random_plan(&mut noise);
         let mut world = random_world(&plan, &mut noise);
@@ -623,4 +625,55 @@ fn random_histories_with_plenty_of_credits() {
         answered += world.halves.as_ref().unwrap()[0].stats().reads_answered;
     }
     assert!(answered > 500, "{answered}");
+}
+
+/// Some records of 4 KiB in a row here, some there: in vain at first, and worth it all the same. It reads ahead where the client
+/// is, and not where it was.
+#[test]
+fn who_reads_a_few_records_in_a_row_waits_less() {
+    const ROWS: [u64; 12] = [1, 1, 4, 1, 8, 1, 1, 3, 1, 1, 1, 6];
+    let mut ranges = vec![(0, 4_096)];
+    for nth in 1..400_u64 {
+        let from = nth * 7_919 % 400 * 16;
+        let row = from..from + ROWS[nth as usize % ROWS.len()];
+        ranges.extend(row.map(|record| (record * 4_096, 4_096)));
+    }
+    let links = [(OC1, 60), (OC1, 200), (OC1, 500), (T1, 60), (T1, 200)];
+    for (rate, rtt_ms) in links {
+        for is_cifs in [false, true] {
+            let read = Step::Read {
+                ranges: ranges.clone(),
+                outstanding: 1,
+            };
+            let steps = vec![open(SHARE_ALL, BATCH), read, Step::Close];
+            let plan = Plan::reading(steps, 400 << 16, (rate, rtt_ms * MS));
+            let plan = if is_cifs { plan.in_cifs() } else { plan };
+            let (without, with) = (plan.direct(), plan.run());
+            let share = read_ms(&with) / read_ms(&without);
+            // A block is little beside the long round trips.
+            let asked = if rate == T1 && rtt_ms == 60 {
+                0.95
+            } else {
+                0.75
+            };
+            assert!(share < asked, "{rate} {rtt_ms} ms: {share}");
+            let (with, without) = (with.server.reads, without.server.reads);
+            assert!(with < without, "{with} {without}");
+        }
+    }
+}
+
+/// Who looks at the head of a file between two blocks of it goes on where it was.
+#[test]
+fn who_looks_at_the_head_now_and_then_is_read_ahead_all_the_same() {
+    let blocks = (1..100).map(|nth| nth * 65_536);
+    let ranges = blocks.flat_map(|offset| [(0, 4_096), (offset, 65_536)]);
+    let read = Step::Read {
+        ranges: ranges.collect(),
+        outstanding: 1,
+    };
+    let steps = vec![open(SHARE_ALL, BATCH), read, Step::Close];
+    let plan = Plan::reading(steps, 100 << 16, (OC1, 200 * MS));
+    let (without, with) = (plan.direct(), plan.run());
+    assert!(read_ms(&with) < 0.6 * read_ms(&without));
 }

@@ -12,6 +12,8 @@ pub struct Run {
     pub from: u64,
     /// Nothing lies before it that the client has not read.
     pub is_from_beginning: bool,
+    /// So many reads of the client's in a row led to it.
+    pub asked: u32,
     /// Where the next read of ours begins.
     pub next: u64,
     /// The server said where the file ends.
@@ -40,6 +42,7 @@ impl Run {
             id,
             from,
             is_from_beginning: false,
+            asked: 0,
             next: from,
             is_whole: false,
             wanted: from,
@@ -103,6 +106,12 @@ impl Run {
         self.given_bytes = self.given_bytes.saturating_add(bytes);
         self.uses = self.uses.saturating_add(1);
         bytes
+    }
+
+    /// The client's reads in a row, if it ends here. What was read ahead before the first of them counts as begun behind it.
+    #[must_use]
+    pub fn reads_in_row(&self) -> u32 {
+        self.asked.max(1).saturating_add(self.uses)
     }
 
     /// What was read in vain if the run ends here.

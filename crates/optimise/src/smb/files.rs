@@ -117,7 +117,7 @@ pub struct OpenFile {
     pub protection: Protection,
     /// Where a read would be the next of a sequence.
     pub next_offset: u64,
-    /// Reads of the sequence so far.
+    /// Reads of the sequence so far that no run answered.
     pub reads_in_row: u32,
     /// It began at the file's beginning.
     pub is_row_first: bool,
@@ -159,6 +159,26 @@ impl OpenFile {
     /// Its size and its run.
     pub fn with_run(&mut self) -> Option<(&mut u64, &mut Run)> {
         Some((&mut self.size_bytes, self.run.as_mut()?))
+    }
+
+    /// A read that no run answers. If it leaves a row: of how many reads, and how much of the file was behind it.
+    pub fn handle_asked(&mut self, part: &Part) -> Option<(u32, u64)> {
+        let left = (self.reads_in_row, self.rest_bytes());
+        let is_next = part.offset == self.next_offset && part.offset > 0;
+        match (part.offset, is_next) {
+            // Programs look at the head of what they read now and then, and go on where they were.
+            (0, _) => (self.reads_in_row, self.is_row_first) = (self.run.is_none().into(), true),
+            (_, true) => self.reads_in_row = self.reads_in_row.saturating_add(1),
+            (_, false) => (self.reads_in_row, self.is_row_first) = (0, false),
+        }
+        self.next_offset = part.end();
+        (!is_next).then_some(left)
+    }
+
+    /// Behind the last read.
+    #[must_use]
+    pub fn rest_bytes(&self) -> u64 {
+        self.size_bytes.saturating_sub(self.next_offset)
     }
 
     /// Somebody waits for what nobody fetches.

@@ -28,7 +28,7 @@ impl Guarded<'_> {
         match effect {
             Effect::Closes(id) => {
                 reading.end_runs(|other, _| other == id, out, stats);
-                reading.files.remove(id);
+                reading.forget(id);
                 self.lent.handle_closing(id);
                 self.writing.forbid(id);
             }

@@ -19,7 +19,7 @@
 //! | `folder`, `opening`, `shutting`, `doubts` | opens the next files of a folder ahead of the client that copies it |
 //! | `lent` | the oplocks that protect what is read ahead for clients that ask for none |
 //! | `early` | breaks that overtake the answer to the CREATE |
-//! | `ids`, `credits`, `window` | message ids, credits, how far ahead |
+//! | `ids`, `credits`, `window`, `rows` | message ids, credits, how far ahead, and when to begin |
 
 mod ahead;
 mod answers;
@@ -50,6 +50,7 @@ mod own;
 mod pending;
 mod reading;
 mod refused;
+mod rows;
 mod session;
 mod shutting;
 pub mod smb1;

@@ -123,32 +123,28 @@ impl Reading {
         stats: &mut Stats,
     ) {
         stats.reads_forwarded += 1;
-        let (patience, patience_elsewhere) =
-            (self.window.patience(true), self.window.patience(false));
         let may_read = !self.is_quiet && self.allowance > 0;
         let Some(file) = self.file_of(part) else {
             return;
         };
-        let end = part.end();
         file.read_bytes = part.length;
-        if file.run.is_some() {
-            return;
+        if let Some((reads, rest_bytes)) = file.handle_asked(part) {
+            self.window.handle_watched(reads, rest_bytes);
         }
-        (file.reads_in_row, file.is_row_first) = match part.offset {
-            0 => (1, true),
-            next if next == file.next_offset => {
-                (file.reads_in_row.saturating_add(1), file.is_row_first)
-            }
-            _ => (0, false),
+        let patience = (self.window.patience(true), self.window.patience(false));
+        let Some(file) = self.files.get(part.file) else {
+            return;
         };
-        file.next_offset = end;
         let patience = match file.is_row_first {
-            true => patience,
-            false => patience_elsewhere,
+            true => patience.0,
+            false => patience.1,
         };
+        let end = part.end();
         let is_worth = file.reads_in_row >= patience && end <= file.size_bytes;
         let is_safe = file.protection.protects() && !file.is_broken && !is_changing;
         if is_worth && is_safe && may_read && begin() {
+            // It reads on behind where it has been, and not there any more.
+            self.end_runs(|id, _| id == part.file, out, stats);
             self.start(part.file, end, part.offset == 0);
             self.fill(part.file, out, stats);
         }
@@ -268,8 +264,17 @@ impl Reading {
     ) {
         for run in self.files.end_runs(ends) {
             out.message(Message::Drop { run: run.id }.encode());
-            stats.wasted_bytes += run.wasted_bytes();
-            self.window.handle_wasted(run.wasted_bytes(), run.uses);
+            let wasted_bytes = run.wasted_bytes();
+            stats.wasted_bytes += wasted_bytes;
+            self.window.handle_left(run.reads_in_row(), wasted_bytes);
+        }
+    }
+
+    /// A file was closed. Its run has been ended.
+    pub fn forget(&mut self, id: FileId) {
+        if let Some(file) = self.files.remove(id) {
+            self.window
+                .handle_watched(file.reads_in_row, file.rest_bytes());
         }
     }
 
@@ -299,6 +304,7 @@ impl Reading {
             file.was_told = true;
             file.run = Some(Run {
                 is_from_beginning,
+                asked: std::mem::take(&mut file.reads_in_row),
                 ..Run::new(self.next_run, from)
             });
             self.next_run = self.next_run.wrapping_add(1);

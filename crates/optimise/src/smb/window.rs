@@ -1,33 +1,35 @@
 //! How far ahead of a client to read: one product of rate and round trip at first, more while it is used, less when it was in vain.
 //!
-//! And when to begin: a read that is answered here saves a round trip, one in vain costs what the link takes for it. Of who has read
-//! so many blocks in a row one in so many leaves the row with the next (Laplace's rule of succession); so where a block takes many
-//! round trips many are waited for, but for a file that is read from its beginning, as whole files are.
+//! And when to begin: a read that is answered here saves a round trip, one in vain costs what the link takes for it. What the rows of
+//! the connection so far have told of that is in `rows`. Of who has read so many blocks in a row one in so many leaves the row with the
+//! next (Laplace's rule of succession); so where a block takes many round trips many are waited for, but for a file that is read
+//! from its beginning, as whole files are.
 //!
 //! Where packets are lost that would take too long: what is used tells of progress in order, and that stands still behind each hole.
 //! Who reads on there, in a file that was read from its beginning, is taken to want all of it.
 
+use super::rows::Rows;
 use crate::settings::Settings;
 
 /// What one read fetches, at most; more would take several credits (MS-SMB2 3.1.5.2).
 const CHUNK_BYTES_MAX: u64 = 64 << 10;
 /// And at least.
 const CHUNK_BYTES_MIN: u64 = 16 << 10;
-/// Reads in a row that are asked for before reading ahead, after it was in vain often,
-const PATIENCE_MAX: u32 = 8;
-/// or where a block takes much longer than a round trip.
+/// Reads in a row that are asked for before reading ahead, where a block takes much longer than a round trip.
 const ROW_MAX: u64 = 32;
 
 /// Of one connection.
 #[derive(Debug)]
 pub struct Window {
     bdp_bytes: u64,
+    trip_bytes: u64,
     start_bytes: u64,
     full_bytes: u64,
     limit_bytes: u64,
     chunk_bytes: u64,
     bytes: u64,
     used_bytes: u64,
+    rows: Rows,
     patience: u32,
     is_quick: bool,
     is_lossy: bool,
@@ -41,12 +43,14 @@ impl Window {
         let limit_bytes = limit_bytes(settings, chunk_bytes);
         Self {
             bdp_bytes: settings.bdp_bytes,
+            trip_bytes: settings.trip_bytes,
             start_bytes: settings.start_bytes,
             full_bytes: settings.full_bytes,
             limit_bytes,
             chunk_bytes,
             bytes: settings.bdp_bytes.clamp(chunk_bytes, limit_bytes),
             used_bytes: 0,
+            rows: Rows::default(),
             patience: 1,
             is_quick: settings.is_quick,
             is_lossy: settings.is_lossy,
@@ -55,14 +59,16 @@ impl Window {
 
     /// The link turned out to be another, or to be shared with others.
     pub fn handle_link(&mut self, settings: &Settings) {
+        let is_believed = self.is_believed();
         self.bdp_bytes = settings.bdp_bytes;
+        self.trip_bytes = settings.trip_bytes;
         self.start_bytes = settings.start_bytes;
         self.full_bytes = settings.full_bytes;
         self.chunk_bytes = chunk_bytes(settings.bdp_bytes);
         self.limit_bytes = limit_bytes(settings, self.chunk_bytes);
         self.is_quick = settings.is_quick;
         self.is_lossy = settings.is_lossy;
-        if self.patience == 1 {
+        if is_believed {
             self.bytes = self
                 .bytes
                 .max(settings.bdp_bytes)
@@ -74,7 +80,7 @@ impl Window {
     /// or from elsewhere.
     #[must_use]
     pub fn bytes(&self, read_bytes: u32, is_from_beginning: bool) -> u64 {
-        let bytes = match is_from_beginning && self.patience == 1 {
+        let bytes = match is_from_beginning && self.is_believed() {
             true => self.bytes.max(self.start_bytes),
             false => self.bytes,
         };
@@ -104,7 +110,7 @@ impl Window {
     /// So many reads in a row make a sequence, in a file that is read from its beginning or from elsewhere.
     #[must_use]
     pub fn patience(&self, is_from_beginning: bool) -> u32 {
-        let worth = (self.chunk_bytes / self.bdp_bytes.max(1)).min(ROW_MAX) as u32;
+        let worth = (self.chunk_bytes / self.trip_bytes.max(1)).min(ROW_MAX) as u32;
         match is_from_beginning {
             true => self.patience,
             false => self.patience.max(worth),
@@ -120,7 +126,7 @@ impl Window {
 
     /// So much was asked for that had been read ahead, of a file that is read from its beginning or from elsewhere.
     pub fn handle_used(&mut self, bytes: u64, is_from_beginning: bool) {
-        if bytes > 0 && self.is_lossy && is_from_beginning && self.patience == 1 {
+        if bytes > 0 && self.is_lossy && is_from_beginning && self.is_believed() {
             self.bytes = self.bytes.max(self.full_bytes).min(self.limit_bytes);
         }
         self.used_bytes = self.used_bytes.saturating_add(bytes);
@@ -128,24 +134,35 @@ impl Window {
         let enough_bytes = self.bytes.min(self.bdp_bytes);
         if self.used_bytes >= enough_bytes.max(self.chunk_bytes) {
             self.used_bytes = 0;
-            self.patience = 1;
+            (self.rows, self.patience) = (Rows::default(), 1);
             self.bytes = self.bytes.saturating_mul(2).min(self.limit_bytes);
         }
     }
 
-    /// Of what had been read so much was in vain, and so many reads of the client's were answered out of the rest.
-    pub fn handle_wasted(&mut self, bytes: u64, uses: u32) {
-        if bytes == 0 {
-            return;
+    /// A row of so many reads ended, and of what had been read ahead so much was in vain.
+    pub fn handle_left(&mut self, reads: u32, wasted_bytes: u64) {
+        if wasted_bytes > 0 {
+            self.used_bytes = 0;
+            self.bytes = (self.bytes.min(self.cap(0)) / 2).max(self.chunk_bytes);
         }
-        self.used_bytes = 0;
-        self.bytes = (self.bytes.min(self.cap(0)) / 2).max(self.chunk_bytes);
-        let saved_bytes = self.bdp_bytes.saturating_mul(uses.into());
-        if saved_bytes < bytes {
-            self.patience = (self.patience * 2).min(PATIENCE_MAX);
-        } else if saved_bytes / 2 >= bytes {
-            self.patience = (self.patience / 2).max(1);
+        self.handle_row(reads, wasted_bytes);
+    }
+
+    /// A row of so many reads ended before anything was read ahead, with so much of the file behind it.
+    pub fn handle_watched(&mut self, reads: u32, rest_bytes: u64) {
+        if reads > 0 {
+            self.handle_row(reads, self.bytes.min(rest_bytes));
         }
+    }
+
+    fn handle_row(&mut self, reads: u32, vain_bytes: u64) {
+        self.rows.handle_row(reads, self.trip_bytes, vain_bytes);
+        self.patience = self.rows.best();
+    }
+
+    /// Nothing was in vain lately, or more was used since.
+    fn is_believed(&self) -> bool {
+        self.patience == 1 && self.bytes >= self.bdp_bytes.min(self.limit_bytes)
     }
 
     /// Still more would only wait in front of the link, and everything else of the connection behind it.
@@ -185,8 +202,9 @@ mod tests {
         window.handle_used(2_592_000, false);
         let full = window.bytes(65_536, false);
         assert_eq!(full, 2 * 1_296_000 + 3 * 65_536);
-        for _ in 0..10 {
-            window.handle_wasted(1, 0);
+        // Nobody reads on.
+        for reads in [1, 2, 1, 2, 4, 8, 1, 2, 4, 8] {
+            window.handle_left(reads, 64_000_000);
         }
         assert_eq!(window.bytes(65_536, false), 65_536);
         assert_eq!(window.patience(true), 8);
@@ -197,25 +215,41 @@ mod tests {
         assert_eq!(window.patience(true), 1);
     }
 
-    /// Records of 4 KiB in rows of a few.
+    /// Records of 4 KiB in rows of a few; the first of them are in vain.
     #[test]
-    fn who_gains_by_it_is_read_ahead_although_a_part_is_in_vain() {
-        let patience = |rtt_ns, uses| {
+    fn who_was_read_ahead_in_vain_is_again_when_that_had_been_worth_it() {
+        let patience = |rtt_ns, rows: &[u32]| {
             let mut window = Window::new(&Settings::of_link(193_000, rtt_ns));
-            for _ in 0..4 {
-                window.handle_wasted(16_384, 0);
+            for patience in [1, 2, 4] {
+                assert_eq!(window.patience(true), patience);
+                window.handle_left(patience, 40_000);
             }
             assert_eq!(window.patience(true), 8);
-            for _ in 0..10 {
-                window.handle_used(4_096, false);
-                window.handle_wasted(16_384, uses);
+            for reads in rows {
+                window.handle_watched(*reads, 1_000_000);
             }
             window.patience(false)
         };
-        assert_eq!(patience(60_000_000, 3), 1);
-        assert_eq!(patience(60_000_000, 1), 8);
-        // A round trip is 1 KB, and no row is as long as that would take.
-        assert_eq!(patience(1_000_000, 3), 16);
+        assert_eq!(patience(60_000_000, &[7, 3, 5, 6, 2, 7]), 1);
+        assert_eq!(patience(60_000_000, &[2, 1, 1, 2, 3, 2]), 8);
+        // Where they began nobody sees.
+        assert_eq!(patience(60_000_000, &[0; 100]), 8);
+        // A round trip is 200 bytes, and no row is as long as that would take.
+        assert_eq!(patience(1_000_000, &[7, 3, 5, 6, 2, 7]), 32);
+    }
+
+    /// What does not reach beyond the end of the file is not in vain.
+    #[test]
+    fn who_closes_short_files_that_it_has_read_whole_is_read_ahead() {
+        let mut window = Window::new(&Settings::of_link(193_000, 60_000_000));
+        for reads in [1, 2, 4] {
+            window.handle_left(reads, 65_536);
+        }
+        assert_eq!(window.patience(true), 8);
+        for _ in 0..8 {
+            window.handle_watched(3, 0);
+        }
+        assert_eq!(window.patience(true), 1);
     }
 
     #[test]
@@ -231,8 +265,8 @@ mod tests {
         window.handle_used(65_536, true);
         assert!(window.bytes(65_536, true) > 7 * bdp);
         // In vain: then only what was used is believed.
-        for _ in 0..5 {
-            window.handle_wasted(1, 0);
+        for reads in [1, 1, 1, 1, 1] {
+            window.handle_left(reads, 1 << 20);
         }
         window.handle_used(65_536, true);
         assert!(window.bytes(65_536, true) < bdp);

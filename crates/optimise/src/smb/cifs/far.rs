@@ -502,7 +502,7 @@ impl FarCifs {
     /// Or is so no more.
     pub(super) fn forget(&mut self, id: FileId) {
         self.writing.forget(id);
-        self.reading.files.remove(id);
+        self.reading.forget(id);
         self.lent.handle_closed(id);
         self.openers.remove(&id);
     }
