@@ -14,6 +14,8 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);
 /// What the length of a message can say (RFC 1002 4.3.1, 24 bits as MS-SMB2 2.1 has it).
 const MESSAGE_BYTES_MAX: usize = (1 << 24) - 1;
+/// A server that has said nothing for some minutes may look whether its client is there (RFC 1002 4.3.7). No message follows.
+const KEEP_ALIVE: [u8; 4] = [0x85, 0, 0, 0];
 
 pub(super) struct Connection {
     stream: TcpStream,
@@ -50,8 +52,10 @@ impl Connection {
 
     /// Waits for a message.
     pub(super) fn receive(&mut self) -> Result<Vec<u8>, LockstepError> {
-        let mut prefix = [0; 4];
-        self.fill(&mut prefix)?;
+        let mut prefix = KEEP_ALIVE;
+        while prefix == KEEP_ALIVE {
+            self.fill(&mut prefix)?;
+        }
         let [_, a, b, c] = prefix;
         let mut message = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
         self.fill(&mut message)?;
@@ -89,5 +93,25 @@ fn patiently(
                 _ => return Err(LockstepError::io(what, error)),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    /// Samba asks every five minutes, and a copy over a long link with loss takes ten.
+    #[test]
+    fn a_server_may_look_whether_its_client_is_there() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = Connection::open(address, Arc::default()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        for said in [&KEEP_ALIVE[..], &KEEP_ALIVE, &[0, 0, 0, 3], b"abc"] {
+            server.write_all(said).unwrap();
+        }
+        assert_eq!(client.receive().unwrap(), b"abc");
     }
 }
