@@ -239,6 +239,13 @@ impl Files {
         self.files.get_mut(&id)
     }
 
+    /// The file a read or write is of, if it was opened in the same session and share.
+    pub fn of_part(&mut self, part: &Part) -> Option<&mut OpenFile> {
+        let file = self.files.get_mut(&part.file)?;
+        let is_its = file.session == part.session && file.tree == part.tree;
+        is_its.then_some(file)
+    }
+
     /// Whether no other open file of the same client can be the same one.
     #[must_use]
     pub fn is_firm(&self, id: FileId) -> bool {

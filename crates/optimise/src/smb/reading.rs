@@ -80,7 +80,7 @@ impl Reading {
 
     /// Whether a run answers this read, perhaps after it is led on; a run that the client has left ends.
     pub fn is_covered(&mut self, part: &Part, out: &mut Outbox, stats: &mut Stats) -> bool {
-        let Some(run) = self.file_of(part).and_then(|file| file.run.as_ref()) else {
+        let Some(run) = self.files.of_part(part).and_then(|file| file.run.as_ref()) else {
             return false;
         };
         let end = part.end();
@@ -124,21 +124,14 @@ impl Reading {
     ) {
         stats.reads_forwarded += 1;
         let may_read = !self.is_quiet && self.allowance > 0;
-        let Some(file) = self.file_of(part) else {
+        let Some(file) = self.files.of_part(part) else {
             return;
         };
         file.read_bytes = part.length;
         if let Some((reads, rest_bytes)) = file.handle_asked(part) {
             self.window.handle_watched(reads, rest_bytes);
         }
-        let patience = (self.window.patience(true), self.window.patience(false));
-        let Some(file) = self.files.get(part.file) else {
-            return;
-        };
-        let patience = match file.is_row_first {
-            true => patience.0,
-            false => patience.1,
-        };
+        let patience = self.window.patience(file.is_row_first);
         let end = part.end();
         let is_worth = file.reads_in_row >= patience && end <= file.size_bytes;
         let is_safe = file.protection.protects() && !file.is_broken && !is_changing;
@@ -183,7 +176,7 @@ impl Reading {
 
     /// The client writes: the file is as long, if that goes well.
     pub fn handle_write(&mut self, part: &Part) {
-        if let Some(file) = self.file_of(part) {
+        if let Some(file) = self.files.of_part(part) {
             file.size_bytes = file.size_bytes.max(part.end());
         }
     }
@@ -290,13 +283,6 @@ impl Reading {
         if let Some(file) = self.files.get(id) {
             file.is_broken = true;
         }
-    }
-
-    /// The file a read is of, if it was opened in the same session and share.
-    fn file_of(&mut self, part: &Part) -> Option<&mut OpenFile> {
-        let file = self.files.get(part.file)?;
-        let is_its = file.session == part.session && file.tree == part.tree;
-        is_its.then_some(file)
     }
 
     fn start(&mut self, id: FileId, from: u64, is_from_beginning: bool) {

@@ -30,7 +30,6 @@ pub struct Window {
     bytes: u64,
     used_bytes: u64,
     rows: Rows,
-    patience: u32,
     is_quick: bool,
     is_lossy: bool,
 }
@@ -51,7 +50,6 @@ impl Window {
             bytes: settings.bdp_bytes.clamp(chunk_bytes, limit_bytes),
             used_bytes: 0,
             rows: Rows::default(),
-            patience: 1,
             is_quick: settings.is_quick,
             is_lossy: settings.is_lossy,
         }
@@ -112,8 +110,8 @@ impl Window {
     pub fn patience(&self, is_from_beginning: bool) -> u32 {
         let worth = (self.chunk_bytes / self.trip_bytes.max(1)).min(ROW_MAX) as u32;
         match is_from_beginning {
-            true => self.patience,
-            false => self.patience.max(worth),
+            true => self.rows.best(),
+            false => self.rows.best().max(worth),
         }
     }
 
@@ -134,7 +132,7 @@ impl Window {
         let enough_bytes = self.bytes.min(self.bdp_bytes);
         if self.used_bytes >= enough_bytes.max(self.chunk_bytes) {
             self.used_bytes = 0;
-            (self.rows, self.patience) = (Rows::default(), 1);
+            self.rows = Rows::default();
             self.bytes = self.bytes.saturating_mul(2).min(self.limit_bytes);
         }
     }
@@ -145,24 +143,20 @@ impl Window {
             self.used_bytes = 0;
             self.bytes = (self.bytes.min(self.cap(0)) / 2).max(self.chunk_bytes);
         }
-        self.handle_row(reads, wasted_bytes);
+        self.rows.handle_row(reads, self.trip_bytes, wasted_bytes);
     }
 
     /// A row of so many reads ended before anything was read ahead, with so much of the file behind it.
     pub fn handle_watched(&mut self, reads: u32, rest_bytes: u64) {
         if reads > 0 {
-            self.handle_row(reads, self.bytes.min(rest_bytes));
+            let vain_bytes = self.bytes.min(rest_bytes);
+            self.rows.handle_row(reads, self.trip_bytes, vain_bytes);
         }
-    }
-
-    fn handle_row(&mut self, reads: u32, vain_bytes: u64) {
-        self.rows.handle_row(reads, self.trip_bytes, vain_bytes);
-        self.patience = self.rows.best();
     }
 
     /// Nothing was in vain lately, or more was used since.
     fn is_believed(&self) -> bool {
-        self.patience == 1 && self.bytes >= self.bdp_bytes.min(self.limit_bytes)
+        self.rows.best() == 1 && self.bytes >= self.bdp_bytes.min(self.limit_bytes)
     }
 
     /// Still more would only wait in front of the link, and everything else of the connection behind it.
