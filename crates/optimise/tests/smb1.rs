@@ -76,6 +76,8 @@ fn times_of_files() {
         ("OC-1 10 MB 60 KiB x 1", OC1, 1, 0.95),
         ("T1 10 MB 60 KiB x 1", T1, 1, 0.97),
         ("OC-1 10 MB 60 KiB x 8", OC1, 8, 0.95),
+        // More than are read ahead at a time.
+        ("OC-1 10 MB 60 KiB x 30", OC1, 30, 0.95),
     ];
     for (name, rate, outstanding, target) in clients {
         for rtt_ms in [0, 60, 200, 500] {

@@ -101,6 +101,12 @@ pub struct DropCounts {
 }
 
 impl DropCounts {
+    /// Frames that nobody had asked it to lose: the machine was too slow for the link.
+    #[must_use]
+    pub fn unasked(&self) -> u64 {
+        self.line + self.kernel + self.send + self.offload
+    }
+
     /// Every cause with its name.
     pub fn named(&self) -> [(&'static str, u64); 8] {
         [

@@ -261,7 +261,7 @@ mod tests {
             "617.8 %",
             "4294.6",
             "ended when flat, after 5.0 MiB",
-            "A: at every one measured; in the study from 21 ms on",
+            "A: at every one measured with both; in the study from 21 ms on",
             "it &lt;broke&gt;",
             "commit new (3 rows: old)",
             "Folders, listings and documents",

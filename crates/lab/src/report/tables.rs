@@ -28,11 +28,13 @@ pub(super) fn config_words(config: &str) -> &'static str {
 struct Column {
     config: &'static str,
     study: Vec<(f64, f64)>,
+    /// Whether there is a baseline to hold it against.
+    has_base: bool,
 }
 
 impl Column {
     fn has_benefit(&self) -> bool {
-        self.config != "B"
+        self.has_base && self.config != "B"
     }
 
     /// Heads beneath the configuration's own.
@@ -79,6 +81,7 @@ pub(super) fn of_group(group: &Group<'_>, printed: &[Printed]) -> String {
     let column = |config: &'static str| Column {
         config,
         study: study(group, config, printed),
+        has_base: group.points.iter().any(|point| point.row("B").is_some()),
     };
     let columns: Vec<Column> = group.configs().into_iter().map(column).collect();
     let base = column("B");
@@ -163,14 +166,14 @@ pub(super) fn turning_points(group: &Group<'_>, printed: &[Printed]) -> String {
     match text.is_empty() {
         true => text,
         false => format!(
-            "<p>Turning point, from which delay on it is no slower than B:</p><ul>\n{text}</ul>\n"
+            "<p>Turning point, from which delay on it is no slower than B by more than 2 %:</p><ul>\n{text}</ul>\n"
         ),
     }
 }
 
 fn turn_words(turn: Turn) -> String {
     match turn {
-        Turn::Always => "at every one measured".to_owned(),
+        Turn::Always => "at every one measured with both".to_owned(),
         Turn::Never => "not at the longest measured".to_owned(),
         Turn::From(ms) => format!("from {ms:.0} ms on"),
     }
@@ -208,7 +211,7 @@ pub(super) fn of_rows(rows: &[Row]) -> String {
         ];
         let held = [
             row.limit.map(plain),
-            row.share_of_limit().map(percent),
+            share_of_limit(row).map(percent),
             target(row),
         ];
         let range = is_repeated.then_some(range);
@@ -223,6 +226,15 @@ pub(super) fn of_rows(rows: &[Row]) -> String {
         );
     }
     text + "</table></div>\n"
+}
+
+/// How near the limit a row is: where it is the least time, the limit's share of the value.
+fn share_of_limit(row: &Row) -> Option<f64> {
+    match row.metric.as_str() {
+        "time" => row.share_of_limit().map(f64::recip),
+        _ => row.share_of_limit(),
+    }
+    .filter(|share| share.is_finite())
 }
 
 fn target(row: &Row) -> Option<String> {
@@ -290,17 +302,20 @@ fn three(bytes: Option<&Value>) -> Option<String> {
 
 /// A mark behind a value that is not what a whole, clean copy gave.
 pub(super) fn flag(row: &Row) -> &'static str {
-    match row.detail.get("ended").and_then(Value::as_str) {
-        _ if row.error.is_some() => " !",
-        Some("flat") => " *",
-        Some("late") => " †",
-        _ => "",
+    let ended = row.detail.get("ended").and_then(Value::as_str);
+    match (ended, row.error.is_some()) {
+        (Some("flat"), false) => " *",
+        (Some("flat"), true) => " *!",
+        (Some("late"), false) => " †",
+        (Some("late"), true) => " †!",
+        (_, false) => "",
+        (_, true) => " !",
     }
 }
 
 /// What those marks mean.
-pub(super) const FLAGS: &str =
-    "* ended when its throughput was flat; † its time was up; ! see the remarks of its row.";
+pub(super) const FLAGS: &str = "* ended when its throughput was flat; † its time was up; ! see the remarks of its row. \
+     Where sizes differ the limit in the table is that of the largest transfer; what is of the limit is held against that of its own bytes, which stands in the list of all rows.";
 
 /// A cell; empty where there is nothing to say.
 pub(super) fn cell(words: Option<String>) -> String {

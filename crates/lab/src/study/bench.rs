@@ -176,6 +176,7 @@ fn seen(
         at_server: at_server(&captured.server, CLIENT, server).ok_or_else(no_capture)?,
         missed: captured.missed,
         lateness_ms: late_ns as f64 / 1e6,
+        lost_frames: stats.forward.drops.unasked() + stats.backward.drops.unasked(),
         clock_set_ms,
     })
 }

@@ -44,6 +44,8 @@ pub(super) struct Run {
     pub(super) missed: u64,
     /// Of the link's latest departure.
     pub(super) lateness_ms: f64,
+    /// Frames that the link lost though nobody had asked for that.
+    pub(super) lost_frames: u64,
     /// By how much the wall clock was set meanwhile: all times are by it.
     pub(super) clock_set_ms: f64,
     /// What arrived is what was sent, as far as it arrived.
@@ -274,6 +276,12 @@ fn doubts(run: &Run) -> Vec<String> {
     if run.lateness_ms > LATENESS_MS_MAX {
         doubts.push(format!("the link was up to {:.1} ms late", run.lateness_ms));
     }
+    if run.lost_frames > 0 {
+        doubts.push(format!(
+            "the link lost {} frames because the machine was too slow",
+            run.lost_frames
+        ));
+    }
     if run.clock_set_ms.abs() > CLOCK_SET_MS_MAX {
         doubts.push(format!("the clock was set by {:.1} ms", run.clock_set_ms));
     }
@@ -331,6 +339,7 @@ mod tests {
             ),
             missed: 0,
             lateness_ms: 0.3,
+            lost_frames: 0,
             clock_set_ms: 0.001,
             is_equal: true,
             files_done: 10,
@@ -529,11 +538,12 @@ mod tests {
         let mut doubtful = run(2.0);
         doubtful.lateness_ms = 2.1;
         doubtful.missed = 3;
+        doubtful.lost_frames = 1;
         doubtful.shown.foreign_bytes = 200_000;
         let verdict = judge(&cell("read"), &doubtful);
         assert_eq!(
             (verdict.doubts.len(), verdict.faults.len()),
-            (3, 0),
+            (4, 0),
             "{verdict:?}"
         );
         assert_eq!(verdict.value, Some(5120.0));

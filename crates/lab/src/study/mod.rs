@@ -32,7 +32,7 @@ use bench::{Bench, LabBench};
 use lanes::Lanes;
 use rows::Sample;
 pub(crate) use rows::{BUFFERS, COMMIT, DIALECT, SERVER_BUFFERS};
-pub use rows::{EXTRA_READS, OF_DIRECT, OFF_EXPECTED};
+pub use rows::{EXTRA_BYTES, EXTRA_READS, OF_DIRECT, OFF_EXPECTED};
 
 /// A copy that was disturbed is done again, so often in all.
 const ATTEMPTS_MAX: u32 = 3;
@@ -91,13 +91,14 @@ fn run_on<B: Bench>(
         });
     }
     let fresh = Measurement::new(plan.name.clone(), plan.text.clone(), plan.seed);
-    let commit = fresh.commit.clone();
+    let (commit, date) = (fresh.commit.clone(), fresh.date.clone());
     let mut document = begin(fresh, options)?;
     let is_open = |cell: &&Cell| !(options.resume && rows::is_done(&document, cell));
     let open: Vec<&Cell> = picked.into_iter().filter(is_open).collect();
     if !open.is_empty() {
         // Rows that stay say themselves what they were made from.
         document.commit.clone_from(&commit);
+        document.date = date;
     }
     let jobs = options.jobs.max(1);
     let mut progress = Progress::new(open.iter().map(|cell| cell.repeat as usize).sum());
@@ -158,6 +159,16 @@ fn begin(fresh: Measurement, options: &StudyOptions) -> Result<Measurement, LabE
         return Err(wrong(format!(
             "it was made by another version of the plan: {way}"
         )));
+    }
+    let model = |document: &Measurement| {
+        let machine = &document.machine;
+        (machine.processor.clone(), machine.cores)
+    };
+    if model(&kept) != model(&fresh) {
+        return Err(wrong(
+            "it was measured on another machine: begin anew without --resume and --only, or choose another folder by --out"
+                .to_owned(),
+        ));
     }
     Ok(kept)
 }

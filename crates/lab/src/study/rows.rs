@@ -13,8 +13,10 @@ pub const OF_DIRECT: &str = "of_direct";
 /// Metric of how far a cell is off what somebody else found.
 pub const OFF_EXPECTED: &str = "off_expected";
 
-/// Metric of what the server is asked to read beyond what the client asks, as a share of that.
+/// Metric of what the server is asked to read beyond what the client asks, as a share of that, in requests.
 pub const EXTRA_READS: &str = "extra_reads";
+/// The same in bytes.
+pub const EXTRA_BYTES: &str = "extra_bytes";
 
 /// A tunnel that does not look into the protocol need not be faster than B, but no slower, within what one measures.
 const NO_SLOWER: f64 = 0.98;
@@ -94,7 +96,10 @@ pub(super) fn row(
     if !faults.is_empty() {
         row.ok = Some(false);
     }
-    let fault_count = faults.len();
+    // Of those that nobody saw end nothing is known; a run that goes on does the cell again.
+    let is_unknown =
+        |sample: &&Sample| sample.verdict.value.is_none() && sample.verdict.faults.is_empty();
+    let fault_count = faults.len() + samples.iter().filter(is_unknown).count();
     let troubles: Vec<_> = faults.into_iter().chain(doubts).cloned().collect();
     if !troubles.is_empty() {
         row.error = Some(troubles.join("; "));
@@ -103,9 +108,43 @@ pub(super) fn row(
     // Every row has them, also where nothing was seen.
     let unknown = [DIALECT, BUFFERS, SERVER_BUFFERS].into_iter();
     let row = unknown.fold(row, |row, key| row.detail(key, Value::Null));
-    match samples.last() {
-        Some(sample) => seen(row, cell, sample),
+    let doubtful = |sample: &&Sample| !sample.verdict.doubts.is_empty();
+    let row = row
+        .detail(
+            "attempts",
+            samples.iter().map(|sample| sample.attempts).sum::<u32>(),
+        )
+        .detail("doubtful", samples.iter().filter(doubtful).count());
+    match middle(samples, row.value) {
+        Some(sample) => {
+            let row = seen(row, cell, sample);
+            let cut_short = samples
+                .iter()
+                .find(|other| other.run.ended != Ended::Whole)
+                .unwrap_or(sample);
+            row.detail("ended", ended_word(&cut_short.run.ended))
+        }
         None => row,
+    }
+}
+
+/// The sample whose value is the row's, or next to it.
+fn middle(samples: &[Sample], value: Option<f64>) -> Option<&Sample> {
+    let distance = |sample: &&Sample| match (sample.verdict.value, value) {
+        (Some(one), Some(other)) => (one - other).abs(),
+        _ => f64::INFINITY,
+    };
+    samples
+        .iter()
+        .min_by(|one, other| distance(one).total_cmp(&distance(other)))
+}
+
+fn ended_word(ended: &Ended) -> &'static str {
+    match ended {
+        Ended::Whole => "whole",
+        Ended::Flat => "flat",
+        Ended::Late => "late",
+        Ended::Failed(_) => "failed",
     }
 }
 
@@ -125,7 +164,7 @@ fn described(row: Row, cell: &Cell, commit: Option<&str>) -> Row {
         .detail("files", cell.files)
 }
 
-/// What was seen of the last sample.
+/// What was seen of a sample.
 fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
     let Sample {
         verdict,
@@ -134,14 +173,7 @@ fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
         ..
     } = sample;
     let transfer = &run.shown.transfer;
-    let ended = match &run.ended {
-        Ended::Whole => "whole",
-        Ended::Flat => "flat",
-        Ended::Late => "late",
-        Ended::Failed(_) => "failed",
-    };
     let mut row = row
-        .detail("ended", ended)
         .detail("congestion_control", sockets.server.clone())
         .detail("congestion_control_client", sockets.client.clone())
         .detail(DIALECT, transfer.dialect)
@@ -150,8 +182,8 @@ fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
         .detail("early_bytes", verdict.early_bytes)
         .detail("bytes", verdict.bytes)
         .detail("files_done", run.files_done)
-        .detail("attempts", sample.attempts)
         .detail("lateness_ms", run.lateness_ms)
+        .detail("lost_frames", run.lost_frames)
         .detail("clock_set_ms", run.clock_set_ms)
         .detail(
             "foreign_bytes",
@@ -189,7 +221,7 @@ fn wan_bytes(work: Work, crossed: &Crossed) -> u64 {
 
 /// Whether a row is made from others.
 fn is_derived(row: &Row) -> bool {
-    [OF_DIRECT, OFF_EXPECTED, EXTRA_READS].contains(&row.metric.as_str())
+    [OF_DIRECT, OFF_EXPECTED, EXTRA_READS, EXTRA_BYTES].contains(&row.metric.as_str())
 }
 
 /// Puts rows behind the others that say how many times faster each configuration is than B, what is read in vain, and how far
@@ -198,11 +230,11 @@ pub(super) fn compare(document: &mut Measurement, plan: &Plan) {
     document.rows.retain(|row| !is_derived(row));
     let compared = plan.cells.iter();
     let compared = compared.filter_map(|cell| comparison(document, cell));
-    let extra = plan.cells.iter();
-    let extra = extra.filter_map(|cell| extra_reads(document, cell));
+    let cells = plan.cells.iter();
+    let in_vain = cells.flat_map(|cell| extra(document, cell).unwrap_or_default());
     let expected = plan.expected.iter();
     let expected = expected.filter_map(|expected| distance(document, plan, expected));
-    let derived: Vec<Row> = compared.chain(extra).chain(expected).collect();
+    let derived: Vec<Row> = compared.chain(in_vain).chain(expected).collect();
     document.rows.extend(derived);
 }
 
@@ -221,9 +253,9 @@ fn distance(document: &Measurement, plan: &Plan, expected: &Expected) -> Option<
     Some(row)
 }
 
-/// What the server was asked to read beyond what a client asked that jumps about; less than nothing where runs of its were known
-/// before they were asked for.
-fn extra_reads(document: &Measurement, cell: &Cell) -> Option<Row> {
+/// What the server was asked to read beyond what a client asked that jumps about, in requests and in bytes. In requests it is less
+/// than nothing where a single one of ours was for several of the client's.
+fn extra(document: &Measurement, cell: &Cell) -> Option<Vec<Row>> {
     if cell.work != Work::Random || !cell.config.is_accelerated() {
         return None;
     }
@@ -231,27 +263,28 @@ fn extra_reads(document: &Measurement, cell: &Cell) -> Option<Row> {
     let mut rows = document.rows.iter();
     let row =
         rows.find(|row| row.scenario == scenario && row.config == config && row.value.is_some())?;
-    let asked = row.detail.get("read_requests")?.as_f64();
-    let asked = asked.filter(|asked| *asked > 0.0)?;
+    let asked = |key: &str| {
+        let count = row.detail.get(key)?.as_f64();
+        count.filter(|count| *count > 0.0)
+    };
     let said = row.detail.get("gateway")?;
     let (made, answered) = (
         said["reads_made"].as_f64()?,
         said["reads_answered"].as_f64()?,
     );
-    let extra = Row::of(
-        &scenario,
-        config,
-        EXTRA_READS,
-        "",
-        (made - answered) / asked,
-    )
-    .detail("reads_made", made)
-    .detail("reads_answered", answered)
-    .detail("wasted_bytes", said["wasted_bytes"].clone());
-    Some(match cell.most_extra_reads {
-        Some(most) => extra.target(Op::AtMost, most),
-        None => extra,
-    })
+    let wasted_bytes = said["wasted_bytes"].as_f64()?;
+    let reads = (made - answered) / asked("read_requests")?;
+    let reads = Row::of(&scenario, config, EXTRA_READS, "", reads)
+        .detail("reads_made", made)
+        .detail("reads_answered", answered);
+    let bytes = wasted_bytes / asked("bytes")?;
+    let bytes = Row::of(&scenario, config, EXTRA_BYTES, "", bytes)
+        .detail("wasted_bytes", said["wasted_bytes"].clone());
+    let rows = [reads, bytes].map(|row| match cell.most_extra_reads {
+        Some(most) => row.target(Op::AtMost, most),
+        None => row,
+    });
+    Some(rows.into())
 }
 
 fn comparison(document: &Measurement, cell: &Cell) -> Option<Row> {
@@ -349,6 +382,7 @@ pub(super) mod tests {
                 },
                 missed: 0,
                 lateness_ms: 0.0,
+                lost_frames: 0,
                 clock_set_ms: 0.0,
                 is_equal: true,
                 files_done: 1,
@@ -457,23 +491,30 @@ pub(super) mod tests {
         let mut document = Measurement::new("x", "", 1);
         for cell in &plan.cells {
             let said = json!({ "reads_made": 300, "reads_answered": 60, "wasted_bytes": 7_000 });
-            let row = measured(cell, 9.0).detail("read_requests", 2_000);
+            let row = measured(cell, 9.0)
+                .detail("read_requests", 2_000)
+                .detail("bytes", 100_000);
             put(&mut document, row.detail("gateway", said));
         }
         compare(&mut document, &plan);
-        let extra = document.rows.iter().filter(|row| row.metric == EXTRA_READS);
+        let extra = document.rows.iter().filter(|row| is_derived(row));
+        let extra = extra.filter(|row| row.metric != OF_DIRECT);
         let found: Vec<_> = extra
             .map(|row| {
                 (
                     row.scenario.as_str(),
                     row.config.as_str(),
+                    row.metric.as_str(),
                     row.value,
                     row.ok,
                 )
             })
             .collect();
         let scenario = "1M/30ms lockstep-smb1 random";
-        assert_eq!(found, [(scenario, "A", Some(0.12), Some(false))]);
+        let expected = [(EXTRA_READS, 0.12, false), (EXTRA_BYTES, 0.07, true)];
+        let expected =
+            expected.map(|(metric, value, ok)| (scenario, "A", metric, Some(value), Some(ok)));
+        assert_eq!(found, expected);
         assert!(
             is_done(&document, &plan.cells[1]),
             "it is not run again for that"
@@ -551,6 +592,43 @@ pub(super) mod tests {
         let mut document = Measurement::new("x", "", 1);
         put(&mut document, row);
         assert!(!is_done(&document, cell), "it is missing one");
+    }
+
+    /// Its last one is not the one that the value is of.
+    #[test]
+    fn a_row_tells_of_the_copy_in_the_middle_and_of_all_attempts() {
+        let plan = plan();
+        let cell = &plan.cells[1];
+        let samples = [
+            (5.0, Ended::Late, 2),
+            (9.0, Ended::Whole, 1),
+            (6.0, Ended::Whole, 3),
+        ];
+        let mut samples = samples.map(|(value, ended, attempts)| {
+            let mut one = sample(&[], &[]);
+            one.verdict.value = Some(value);
+            one.sha256 = value.to_string();
+            (one.run.ended, one.attempts) = (ended, attempts);
+            one
+        });
+        samples[2].verdict.doubts.push("late".to_owned());
+        let row = row(cell, None, &samples, &[]);
+        let said = ["sha256", "ended", "attempts", "doubtful"].map(|key| row.detail[key].clone());
+        assert_eq!(said, [json!("6"), json!("late"), json!(6), json!(1)]);
+    }
+
+    /// Nobody saw its last byte come: there is one sample less than was asked for.
+    #[test]
+    fn a_copy_without_a_value_is_run_again() {
+        let plan = plan();
+        let cell = &plan.cells[1];
+        let mut unseen = sample(&[], &["the captures missed 4 frames"]);
+        unseen.verdict.value = None;
+        let row = row(cell, None, &[sample(&[], &[]), unseen], &[]);
+        assert_eq!((row.value, row.n, row.ok), (Some(7.0), Some(1), None));
+        let mut document = Measurement::new("x", "", 1);
+        put(&mut document, row);
+        assert!(!is_done(&document, cell));
     }
 
     #[test]

@@ -3,6 +3,20 @@
 use super::message::TO_END;
 use super::smb2::transfer::OFFSETS_END;
 
+/// How far ahead of its client a run gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// As far as the window reaches.
+    Full,
+    /// So far at first, and further when more than that has been used.
+    Careful {
+        /// How far at first.
+        first_bytes: u64,
+        /// The client is likely to want what follows.
+        is_likely: bool,
+    },
+}
+
 /// A run of one open file.
 #[derive(Debug)]
 pub struct Run {
@@ -12,6 +26,10 @@ pub struct Run {
     pub from: u64,
     /// Nothing lies before it that the client has not read.
     pub is_from_beginning: bool,
+    /// How far ahead it gets.
+    pub pace: Pace,
+    /// What the client reads at once.
+    pub block_bytes: u64,
     /// So many reads of the client's in a row led to it.
     pub asked: u32,
     /// Where the next read of ours begins.
@@ -42,6 +60,8 @@ impl Run {
             id,
             from,
             is_from_beginning: false,
+            pace: Pace::Full,
+            block_bytes: 0,
             asked: 0,
             next: from,
             is_whole: false,
@@ -79,14 +99,53 @@ impl Run {
     /// Whether it will get beyond here: a long request can wait at the near half until it has.
     #[must_use]
     pub fn is_coming_to(&self, offset: u64) -> bool {
-        offset >= self.used && offset <= self.next && self.in_flight > 0
+        offset >= self.used && offset <= self.asked_to() && self.in_flight > 0
+    }
+
+    /// Where it will end as far as it is asked for by now: a client may have more requests under way than the server takes of ours.
+    #[must_use]
+    pub fn asked_to(&self) -> u64 {
+        self.next.max(self.wanted)
+    }
+
+    /// How much may be ahead, where the window is this.
+    #[must_use]
+    pub fn reach_bytes(&self, window_bytes: u64) -> u64 {
+        let Pace::Careful {
+            first_bytes,
+            is_likely,
+        } = self.pace
+        else {
+            return window_bytes;
+        };
+        let more_bytes = match is_likely {
+            true => self.given_bytes.saturating_mul(3),
+            // Short rows end before that.
+            false => self
+                .given_bytes
+                .saturating_sub(first_bytes.saturating_mul(4)),
+        };
+        first_bytes.saturating_add(more_bytes).min(window_bytes)
+    }
+
+    /// What the next read of ours fetches: not more than may be ahead, where that is little, but all that is waited for.
+    #[must_use]
+    pub fn chunk_bytes(&self, chunk_bytes: u64, window_bytes: u64) -> u64 {
+        let reach_bytes = self.reach_bytes(window_bytes);
+        if self.pace == Pace::Full || reach_bytes >= chunk_bytes.saturating_mul(4) {
+            return chunk_bytes;
+        }
+        let ahead_bytes = reach_bytes.saturating_sub(self.unused_bytes());
+        let waited_bytes = self.wanted.saturating_sub(self.next);
+        ahead_bytes.max(waited_bytes).clamp(1, chunk_bytes)
     }
 
     /// Whether to read on. The server says where the file ends only when it is asked for more than there is: so the
     /// last read reaches beyond the size that is known.
     #[must_use]
     pub fn wants_more(&self, window_bytes: u64, size_bytes: u64) -> bool {
-        let is_wanted = self.unused_bytes() < window_bytes || self.next < self.wanted;
+        let reach_bytes = self.reach_bytes(window_bytes);
+        let is_wanted = self.unused_bytes() < reach_bytes || self.next < self.wanted;
         // A server may say of any size that it has it.
         let has_more = self.next <= size_bytes && self.next < OFFSETS_END;
         is_wanted && !self.is_whole && has_more
@@ -133,6 +192,39 @@ mod tests {
         let mut other = Run::new(2, u64::MAX - 1);
         other.given_bytes = u64::MAX;
         assert_eq!(other.handle_used(u64::MAX), 1);
+    }
+
+    #[test]
+    fn a_careful_run_gets_further_when_it_is_used() {
+        let run = |is_likely| {
+            let mut run = Run::new(1, 0);
+            run.pace = Pace::Careful {
+                first_bytes: 8_192,
+                is_likely,
+            };
+            run
+        };
+        let reach = |run: &mut Run, upto| {
+            run.next = upto;
+            run.handle_used(upto);
+            run.reach_bytes(1 << 20)
+        };
+        let mut unlikely = run(false);
+        let reached = [0, 8_192, 32_768, 65_536, 4 << 20].map(|upto| reach(&mut unlikely, upto));
+        assert_eq!(reached, [8_192, 8_192, 8_192, 40_960, 1 << 20]);
+        let mut likely = run(true);
+        let reached = [0, 8_192, 32_768].map(|upto| reach(&mut likely, upto));
+        assert_eq!(reached, [8_192, 32_768, 106_496]);
+        // What was passed over was not used; what is waited for is read at once.
+        let mut run = run(false);
+        assert_eq!(run.chunk_bytes(65_536, 1 << 20), 8_192);
+        run.wanted = 1 << 20;
+        assert_eq!(run.chunk_bytes(65_536, 1 << 20), 65_536);
+        // Who has used much is not asked about in small pieces.
+        run.wanted = 0;
+        run.next = 1 << 20;
+        run.handle_used(1 << 20);
+        assert_eq!(run.chunk_bytes(65_536, 1 << 20), 65_536);
     }
 
     #[test]

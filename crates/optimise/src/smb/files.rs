@@ -7,6 +7,7 @@ use super::smb2::open::{
     CreateRequest, CreateResponse, FileId, LEASE_READ, LEASE_WRITE, Lease, OPLOCK_BATCH,
     OPLOCK_EXCLUSIVE, OPLOCK_II, OPLOCK_LEASE, OPLOCK_NONE, SHARE_WRITE,
 };
+use super::window::Watched;
 
 /// More than a client has open at a time; those beyond are not read ahead.
 const FILES_MAX: usize = 4096;
@@ -104,6 +105,35 @@ impl Protection {
     }
 }
 
+/// Where a client reads on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sequence {
+    /// Where a read would be the next one.
+    pub next_offset: u64,
+    /// Reads so far that no run answered.
+    pub reads: u32,
+    /// It began at the file's beginning.
+    pub is_first: bool,
+}
+
+impl Sequence {
+    fn has_next(&self, part: &Part) -> bool {
+        part.offset == self.next_offset && part.offset > 0
+    }
+
+    fn with(self, part: &Part) -> Self {
+        Self {
+            next_offset: part.end(),
+            reads: self.reads.saturating_add(1),
+            ..self
+        }
+    }
+
+    fn is_look_at_head(&self) -> bool {
+        self.is_first && self.reads <= 1
+    }
+}
+
 /// One open file.
 #[derive(Debug)]
 pub struct OpenFile {
@@ -115,12 +145,10 @@ pub struct OpenFile {
     pub size_bytes: u64,
     /// What keeps others from changing it.
     pub protection: Protection,
-    /// Where a read would be the next of a sequence.
-    pub next_offset: u64,
-    /// Reads of the sequence so far that no run answered.
-    pub reads_in_row: u32,
-    /// It began at the file's beginning.
-    pub is_row_first: bool,
+    /// Where the client reads on.
+    pub sequence: Sequence,
+    /// And where it did before it looked at the head.
+    before_head: Option<Sequence>,
     /// How much the client asks for at once.
     pub read_bytes: u32,
     /// The near half was told of it: it may hold something of it, or answer writes.
@@ -140,9 +168,8 @@ impl OpenFile {
             tree,
             size_bytes,
             protection,
-            next_offset: 0,
-            reads_in_row: 0,
-            is_row_first: false,
+            sequence: Sequence::default(),
+            before_head: None,
             read_bytes: 0,
             was_told: false,
             is_broken: false,
@@ -161,24 +188,50 @@ impl OpenFile {
         Some((&mut self.size_bytes, self.run.as_mut()?))
     }
 
-    /// A read that no run answers. If it leaves a row: of how many reads, and how much of the file was behind it.
-    pub fn handle_asked(&mut self, part: &Part) -> Option<(u32, u64)> {
-        let left = (self.reads_in_row, self.rest_bytes());
-        let is_next = part.offset == self.next_offset && part.offset > 0;
-        match (part.offset, is_next) {
+    /// A read that no run answers. Returns the row that it leaves, if it does.
+    pub fn handle_asked(&mut self, part: &Part) -> Option<Watched> {
+        let (current, mut left) = (self.sequence, None);
+        self.sequence = if part.offset == 0 {
             // Programs look at the head of what they read now and then, and go on where they were.
-            (0, _) => (self.reads_in_row, self.is_row_first) = (self.run.is_none().into(), true),
-            (_, true) => self.reads_in_row = self.reads_in_row.saturating_add(1),
-            (_, false) => (self.reads_in_row, self.is_row_first) = (0, false),
-        }
-        self.next_offset = part.end();
-        (!is_next).then_some(left)
+            if !current.is_look_at_head() {
+                self.before_head = Some(current);
+            }
+            Sequence {
+                reads: self.run.is_none().into(),
+                is_first: true,
+                next_offset: part.end(),
+            }
+        } else if current.has_next(part) {
+            current.with(part)
+        } else {
+            match self.before_head.take() {
+                Some(before) if before.has_next(part) => before.with(part),
+                before => {
+                    left = Some(self.row_of(before.unwrap_or(current)));
+                    Sequence {
+                        next_offset: part.end(),
+                        ..Sequence::default()
+                    }
+                }
+            }
+        };
+        self.read_bytes = part.length;
+        left
     }
 
-    /// Behind the last read.
+    /// The row so far.
     #[must_use]
-    pub fn rest_bytes(&self) -> u64 {
-        self.size_bytes.saturating_sub(self.next_offset)
+    pub fn watched(&self) -> Watched {
+        self.row_of(self.sequence)
+    }
+
+    fn row_of(&self, sequence: Sequence) -> Watched {
+        Watched {
+            reads: sequence.reads,
+            is_first: sequence.is_first,
+            read_bytes: self.read_bytes,
+            rest_bytes: self.size_bytes.saturating_sub(sequence.next_offset),
+        }
     }
 
     /// Somebody waits for what nobody fetches.
@@ -325,6 +378,33 @@ impl Files {
 mod tests {
     use super::super::smb2::open::{CreateContext, FileFacts};
     use super::*;
+
+    #[test]
+    fn who_looks_at_the_head_goes_on_where_it_was() {
+        let mut file = OpenFile::new(1, 2, 1 << 30, Protection::none());
+        let mut asked = |offset| {
+            let part = Part {
+                session: 1,
+                tree: 2,
+                file: FileId::RELATED,
+                offset,
+                length: 4096,
+            };
+            let left = file.handle_asked(&part).map(|row| row.reads);
+            (file.sequence.reads, file.sequence.is_first, left)
+        };
+        assert_eq!(asked(40_960), (0, false, Some(0)));
+        assert_eq!(asked(45_056), (1, false, None));
+        assert_eq!(asked(0), (1, true, None));
+        assert_eq!(asked(0), (1, true, None));
+        assert_eq!(asked(49_152), (2, false, None));
+        assert_eq!(asked(0), (1, true, None));
+        // Who reads on from the head does so.
+        assert_eq!(asked(4_096), (2, true, None));
+        assert_eq!(asked(8_192), (3, true, None));
+        // The row before the head was left as well as this one.
+        assert_eq!(asked(1 << 20), (0, false, Some(2)));
+    }
 
     /// Who takes up a file after a lost connection has it as it was opened, whatever the request says of others.
     #[test]

@@ -19,7 +19,7 @@
 //! | `folder`, `opening`, `shutting`, `doubts` | opens the next files of a folder ahead of the client that copies it |
 //! | `lent` | the oplocks that protect what is read ahead for clients that ask for none |
 //! | `early` | breaks that overtake the answer to the CREATE |
-//! | `ids`, `credits`, `window`, `rows` | message ids, credits, how far ahead, and when to begin |
+//! | `ids`, `credits`, `window`, `rows`, `thrift` | message ids, credits, how far ahead, when to begin, and what may be in vain |
 
 mod ahead;
 mod answers;
@@ -55,6 +55,7 @@ mod session;
 mod shutting;
 pub mod smb1;
 pub mod smb2;
+mod thrift;
 mod window;
 mod writing;
 

@@ -5,10 +5,12 @@
 
 use bytes::Bytes;
 
-use super::ahead::Run;
+use super::ahead::{Pace, Run};
 use super::files::{Files, OpenFile, Part};
 use super::message::{Ahead, Message};
+use super::rows::Row;
 use super::smb2::open::FileId;
+use super::thrift::Thrift;
 use super::window::Window;
 use crate::output::Outbox;
 use crate::settings::Settings;
@@ -30,6 +32,8 @@ pub struct Reading {
     pub files: Files,
     /// How far ahead.
     pub window: Window,
+    /// What may be in vain.
+    thrift: Thrift,
     /// The client's messages that may have changed something; counted as the near half does.
     pub changes: u32,
     /// Nothing is read ahead any more.
@@ -50,6 +54,7 @@ impl Reading {
         Self {
             files: Files::default(),
             window: Window::new(settings),
+            thrift: Thrift::default(),
             changes: 0,
             is_quiet: false,
             allowance: 0,
@@ -88,7 +93,7 @@ impl Reading {
             // Read again: the near half has given it away.
             return false;
         }
-        if !run.covers(part.offset, end) && part.offset <= run.next {
+        if !run.covers(part.offset, end) && part.offset <= run.asked_to() {
             self.lead_on(part.file, end, out, stats);
         }
         let file = self.files.get(part.file);
@@ -100,7 +105,7 @@ impl Reading {
             .as_ref()
             .is_some_and(|run| run.covers(part.offset, end) || run.is_coming_to(part.offset))
         {
-            file.next_offset = end;
+            file.sequence.next_offset = end;
             return true;
         }
         self.end_runs(|id, _| id == part.file, out, stats);
@@ -109,7 +114,7 @@ impl Reading {
 
     /// A file was opened ahead of the client, which will read all of it.
     pub fn begin(&mut self, id: FileId, out: &mut Outbox, stats: &mut Stats) {
-        self.start(id, 0, true);
+        self.start(id, 0, true, Pace::Full);
         self.fill(id, out, stats);
     }
 
@@ -127,18 +132,22 @@ impl Reading {
         let Some(file) = self.files.of_part(part) else {
             return;
         };
-        file.read_bytes = part.length;
-        if let Some((reads, rest_bytes)) = file.handle_asked(part) {
-            self.window.handle_watched(reads, rest_bytes);
+        self.thrift.handle_read(part.length.into());
+        if let Some(row) = file.handle_asked(part) {
+            self.window.handle_watched(&row);
         }
-        let patience = self.window.patience(file.is_row_first);
+        let row = file.watched();
         let end = part.end();
-        let is_worth = file.reads_in_row >= patience && end <= file.size_bytes;
+        let is_worth = row.reads >= self.window.patience(&row) && end <= file.size_bytes;
         let is_safe = file.protection.protects() && !file.is_broken && !is_changing;
-        if is_worth && is_safe && may_read && begin() {
+        let pace = self.thrift.allow(row.pace(), &row);
+        let pace = pace.filter(|_| is_worth && is_safe && may_read);
+        if let Some(pace) = pace
+            && begin()
+        {
             // It reads on behind where it has been, and not there any more.
             self.end_runs(|id, _| id == part.file, out, stats);
-            self.start(part.file, end, part.offset == 0);
+            self.start(part.file, end, part.offset == 0, pace);
             self.fill(part.file, out, stats);
         }
     }
@@ -164,7 +173,7 @@ impl Reading {
         if !(is_short && is_same && is_safe && begin()) {
             return;
         }
-        self.start(part.file, end, part.offset == 0);
+        self.start(part.file, end, part.offset == 0, Pace::Full);
         let file = self.files.get(part.file);
         if let Some(run) = file.and_then(|file| file.run.as_mut()) {
             run.is_whole = true;
@@ -186,10 +195,11 @@ impl Reading {
         let Some((id, file)) = self.files.of_run(run) else {
             return;
         };
-        file.next_offset = file.next_offset.max(upto);
+        file.sequence.next_offset = file.sequence.next_offset.max(upto);
         if let Some(run) = &mut file.run {
             let bytes = run.handle_used(upto);
             self.window.handle_used(bytes, run.is_from_beginning);
+            self.thrift.handle_read(bytes);
         }
         self.fill(id, out, stats);
     }
@@ -220,6 +230,7 @@ impl Reading {
         let file = self.files.get(id).filter(|file| file.is_running(run));
         let Some((size_bytes, current)) = file.and_then(OpenFile::with_run) else {
             stats.wasted_bytes += got_bytes;
+            self.thrift.handle_wasted(got_bytes);
             return;
         };
         let offset = read.part.offset;
@@ -259,15 +270,21 @@ impl Reading {
             out.message(Message::Drop { run: run.id }.encode());
             let wasted_bytes = run.wasted_bytes();
             stats.wasted_bytes += wasted_bytes;
-            self.window.handle_left(run.reads_in_row(), wasted_bytes);
+            self.thrift.handle_wasted(wasted_bytes);
+            let asked_bytes = u64::from(run.asked.max(1)).saturating_mul(run.block_bytes);
+            let row = Row {
+                reads: run.reads_in_row(),
+                read_bytes: asked_bytes.saturating_add(run.given_bytes),
+                vain_bytes: wasted_bytes,
+            };
+            self.window.handle_left(row, run.pace);
         }
     }
 
     /// A file was closed. Its run has been ended.
     pub fn forget(&mut self, id: FileId) {
         if let Some(file) = self.files.remove(id) {
-            self.window
-                .handle_watched(file.reads_in_row, file.rest_bytes());
+            self.window.handle_watched(&file.watched());
         }
     }
 
@@ -285,12 +302,14 @@ impl Reading {
         }
     }
 
-    fn start(&mut self, id: FileId, from: u64, is_from_beginning: bool) {
+    fn start(&mut self, id: FileId, from: u64, is_from_beginning: bool, pace: Pace) {
         if let Some(file) = self.files.get(id) {
             file.was_told = true;
             file.run = Some(Run {
                 is_from_beginning,
-                asked: std::mem::take(&mut file.reads_in_row),
+                pace,
+                block_bytes: file.watched().block_bytes(),
+                asked: std::mem::take(&mut file.sequence.reads),
                 ..Run::new(self.next_run, from)
             });
             self.next_run = self.next_run.wrapping_add(1);
@@ -302,9 +321,9 @@ impl Reading {
     fn fill(&mut self, id: FileId, out: &mut Outbox, stats: &mut Stats) {
         let total_bytes: u64 = self.files.runs().map(Run::unused_bytes).sum();
         let mut room_bytes = self.ahead_bytes_max.saturating_sub(total_bytes);
-        let chunk_bytes = self.window.chunk_bytes().min(self.read_bytes_max.into());
-        let chunk_bytes = chunk_bytes.max(1);
-        while !self.is_quiet && room_bytes >= chunk_bytes && self.allowance > 0 {
+        let most_bytes = self.window.chunk_bytes().min(self.read_bytes_max.into());
+        let most_bytes = most_bytes.max(1);
+        while !self.is_quiet && room_bytes >= most_bytes && self.allowance > 0 {
             let Some(file) = self.files.get(id) else {
                 break;
             };
@@ -319,6 +338,7 @@ impl Reading {
                 break;
             };
             run.in_flight += 1;
+            let chunk_bytes = run.chunk_bytes(most_bytes, window_bytes);
             let part = Part {
                 session,
                 tree,
@@ -380,7 +400,7 @@ mod tests {
         let id = FileId::RELATED;
         let protection = Protection::by_oplock(9, false);
         let mut file = OpenFile::new(1, 2, u64::MAX, protection);
-        file.next_offset = u64::MAX - 100_000;
+        file.sequence.next_offset = u64::MAX - 100_000;
         reading.files.insert(id, file);
         let part = Part {
             session: 1,

@@ -5,18 +5,72 @@
 //! next (Laplace's rule of succession); so where a block takes many round trips many are waited for, but for a file that is read
 //! from its beginning, as whole files are.
 //!
+//! All of that is for who is taken to want the whole file: who reads it from its beginning in blocks as programs that copy do, or a
+//! short one. Anybody else gets a few blocks, as many as `thrift` allows, and more when those were used: programs with a file of
+//! records look at its head first, too.
+//!
 //! Where packets are lost that would take too long: what is used tells of progress in order, and that stands still behind each hole.
 //! Who reads on there, in a file that was read from its beginning, is taken to want all of it.
 
-use super::rows::Rows;
+use super::ahead::Pace;
+use super::rows::{Row, Rows};
 use crate::settings::Settings;
 
 /// What one read fetches, at most; more would take several credits (MS-SMB2 3.1.5.2).
 const CHUNK_BYTES_MAX: u64 = 64 << 10;
 /// And at least.
 const CHUNK_BYTES_MIN: u64 = 16 << 10;
+/// Who reads less at once does not copy,
+const COPY_BLOCK_BYTES_MIN: u64 = 16 << 10;
+/// but may want all of a file that is not longer.
+const SHORT_FILE_BYTES_MAX: u64 = 1 << 20;
+/// Less at once is read as so much.
+const BLOCK_BYTES_MIN: u64 = 4096;
+/// Blocks ahead of who need not want what follows, in a file that is read from its beginning or from elsewhere.
+const FIRST_BLOCKS: [u64; 2] = [4, 2];
 /// Reads in a row that are asked for before reading ahead, where a block takes much longer than a round trip.
-const ROW_MAX: u64 = 32;
+const ROW_MAX: u32 = 32;
+
+/// A row of reads, as a file knows it while nothing is read ahead.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Watched {
+    /// So many reads.
+    pub reads: u32,
+    /// It began at the file's beginning.
+    pub is_first: bool,
+    /// Bytes of one.
+    pub read_bytes: u32,
+    /// How much of the file is behind it.
+    pub rest_bytes: u64,
+}
+
+impl Watched {
+    /// What the client reads at once.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        u64::from(self.read_bytes).max(BLOCK_BYTES_MIN)
+    }
+
+    /// What it has read.
+    #[must_use]
+    pub fn row_bytes(&self) -> u64 {
+        u64::from(self.reads) * u64::from(self.read_bytes)
+    }
+
+    /// How far ahead it would be read if much may be in vain.
+    #[must_use]
+    pub fn pace(&self) -> Pace {
+        let is_copy = self.block_bytes() >= COPY_BLOCK_BYTES_MIN;
+        if self.is_first && (is_copy || self.rest_bytes <= SHORT_FILE_BYTES_MAX) {
+            return Pace::Full;
+        }
+        let blocks = FIRST_BLOCKS[usize::from(!self.is_first)];
+        Pace::Careful {
+            first_bytes: self.block_bytes() * blocks,
+            is_likely: self.is_first || is_copy,
+        }
+    }
+}
 
 /// Of one connection.
 #[derive(Debug)]
@@ -105,11 +159,12 @@ impl Window {
         self.chunk_bytes
     }
 
-    /// So many reads in a row make a sequence, in a file that is read from its beginning or from elsewhere.
+    /// So many reads in a row make this one a sequence.
     #[must_use]
-    pub fn patience(&self, is_from_beginning: bool) -> u32 {
-        let worth = (self.chunk_bytes / self.trip_bytes.max(1)).min(ROW_MAX) as u32;
-        match is_from_beginning {
+    pub fn patience(&self, row: &Watched) -> u32 {
+        let block_bytes = self.chunk_bytes.min(row.block_bytes());
+        let worth = (block_bytes / self.trip_bytes.max(1)).min(ROW_MAX.into()) as u32;
+        match row.is_first {
             true => self.rows.best(),
             false => self.rows.best().max(worth),
         }
@@ -137,21 +192,32 @@ impl Window {
         }
     }
 
-    /// A row of so many reads ended, and of what had been read ahead so much was in vain.
-    pub fn handle_left(&mut self, reads: u32, wasted_bytes: u64) {
-        if wasted_bytes > 0 {
+    /// A row ended, and with it a run that was as far ahead as this.
+    pub fn handle_left(&mut self, row: Row, pace: Pace) {
+        if row.vain_bytes > 0 {
             self.used_bytes = 0;
+        }
+        if row.vain_bytes > 0 && pace == Pace::Full {
             self.bytes = (self.bytes.min(self.cap(0)) / 2).max(self.chunk_bytes);
         }
-        self.rows.handle_row(reads, self.trip_bytes, wasted_bytes);
+        self.rows.handle_row(row, self.trip_bytes);
     }
 
-    /// A row of so many reads ended before anything was read ahead, with so much of the file behind it.
-    pub fn handle_watched(&mut self, reads: u32, rest_bytes: u64) {
-        if reads > 0 {
-            let vain_bytes = self.bytes.min(rest_bytes);
-            self.rows.handle_row(reads, self.trip_bytes, vain_bytes);
+    /// A row ended before anything was read ahead.
+    pub fn handle_watched(&mut self, row: &Watched) {
+        if row.reads == 0 {
+            return;
         }
+        let ahead_bytes = match row.pace() {
+            Pace::Full => self.bytes,
+            Pace::Careful { first_bytes, .. } => first_bytes,
+        };
+        let row = Row {
+            reads: row.reads,
+            read_bytes: row.row_bytes(),
+            vain_bytes: ahead_bytes.min(row.rest_bytes),
+        };
+        self.rows.handle_row(row, self.trip_bytes);
     }
 
     /// Nothing was in vain lately, or more was used since.
@@ -188,6 +254,35 @@ fn chunk_bytes(bdp_bytes: u64) -> u64 {
 mod tests {
     use super::*;
 
+    /// A row that ended with so much in vain: that is much beside what its client read, as little as it asks for at once.
+    fn left(window: &mut Window, reads: u32, vain_bytes: u64) {
+        let row = Row {
+            reads,
+            read_bytes: u64::from(reads) * 4096,
+            vain_bytes,
+        };
+        window.handle_left(row, Pace::Full);
+    }
+
+    /// What the client read in blocks of 64 KiB.
+    fn row(reads: u32, is_first: bool) -> Watched {
+        Watched {
+            reads,
+            is_first,
+            read_bytes: 65_536,
+            rest_bytes: 1 << 30,
+        }
+    }
+
+    /// Records of 4 KiB, somewhere in a file, and what is behind them.
+    fn records(reads: u32, rest_bytes: u64) -> Watched {
+        Watched {
+            read_bytes: 4_096,
+            rest_bytes,
+            ..row(reads, false)
+        }
+    }
+
     #[test]
     fn a_window_follows_what_is_used() {
         let mut window = Window::new(&Settings::of_link(6_480_000, 200_000_000));
@@ -198,15 +293,15 @@ mod tests {
         assert_eq!(full, 2 * 1_296_000 + 3 * 65_536);
         // Nobody reads on.
         for reads in [1, 2, 1, 2, 4, 8, 1, 2, 4, 8] {
-            window.handle_left(reads, 64_000_000);
+            left(&mut window, reads, 64_000_000);
         }
         assert_eq!(window.bytes(65_536, false), 65_536);
-        assert_eq!(window.patience(true), 8);
+        assert_eq!(window.patience(&row(1, true)), 8);
         for _ in 0..10 {
             window.handle_used(window.bytes(65_536, false), false);
         }
         assert_eq!(window.bytes(65_536, false), full);
-        assert_eq!(window.patience(true), 1);
+        assert_eq!(window.patience(&row(1, true)), 1);
     }
 
     /// Records of 4 KiB in rows of a few; the first of them are in vain.
@@ -215,21 +310,46 @@ mod tests {
         let patience = |rtt_ns, rows: &[u32]| {
             let mut window = Window::new(&Settings::of_link(193_000, rtt_ns));
             for patience in [1, 2, 4] {
-                assert_eq!(window.patience(true), patience);
-                window.handle_left(patience, 40_000);
+                assert_eq!(window.patience(&row(1, true)), patience);
+                left(&mut window, patience, 40_000);
             }
-            assert_eq!(window.patience(true), 8);
+            assert_eq!(window.patience(&row(1, true)), 8);
             for reads in rows {
-                window.handle_watched(*reads, 1_000_000);
+                window.handle_watched(&records(*reads, 1 << 30));
             }
-            window.patience(false)
+            window.patience(&records(1, 1 << 30))
         };
         assert_eq!(patience(60_000_000, &[7, 3, 5, 6, 2, 7]), 1);
         assert_eq!(patience(60_000_000, &[2, 1, 1, 2, 3, 2]), 8);
         // Where they began nobody sees.
         assert_eq!(patience(60_000_000, &[0; 100]), 8);
         // A round trip is 200 bytes, and no row is as long as that would take.
-        assert_eq!(patience(1_000_000, &[7, 3, 5, 6, 2, 7]), 32);
+        assert_eq!(patience(1_000_000, &[7, 3, 5, 6, 2, 7]), 21);
+    }
+
+    /// A program that looks at the head of a file of records is no copy, but for a short file.
+    #[test]
+    fn who_reads_little_at_once_is_read_ahead_with_care() {
+        let pace = |read_bytes, is_first, rest_bytes| {
+            let row = Watched {
+                reads: 1,
+                is_first,
+                read_bytes,
+                rest_bytes,
+            };
+            match row.pace() {
+                Pace::Full => None,
+                Pace::Careful {
+                    first_bytes,
+                    is_likely,
+                } => Some((first_bytes, is_likely)),
+            }
+        };
+        assert_eq!(pace(61_440, true, 1 << 30), None);
+        assert_eq!(pace(512, true, 1 << 20), None);
+        assert_eq!(pace(512, true, 1 << 30), Some((16_384, true)));
+        assert_eq!(pace(4_096, false, 1 << 20), Some((8_192, false)));
+        assert_eq!(pace(61_440, false, 1 << 30), Some((122_880, true)));
     }
 
     /// What does not reach beyond the end of the file is not in vain.
@@ -237,13 +357,13 @@ mod tests {
     fn who_closes_short_files_that_it_has_read_whole_is_read_ahead() {
         let mut window = Window::new(&Settings::of_link(193_000, 60_000_000));
         for reads in [1, 2, 4] {
-            window.handle_left(reads, 65_536);
+            left(&mut window, reads, 65_536);
         }
-        assert_eq!(window.patience(true), 8);
+        assert_eq!(window.patience(&row(1, true)), 8);
         for _ in 0..8 {
-            window.handle_watched(3, 0);
+            window.handle_watched(&records(3, 0));
         }
-        assert_eq!(window.patience(true), 1);
+        assert_eq!(window.patience(&row(1, true)), 1);
     }
 
     #[test]
@@ -260,7 +380,7 @@ mod tests {
         assert!(window.bytes(65_536, true) > 7 * bdp);
         // In vain: then only what was used is believed.
         for reads in [1, 1, 1, 1, 1] {
-            window.handle_left(reads, 1 << 20);
+            left(&mut window, reads, 1 << 20);
         }
         window.handle_used(65_536, true);
         assert!(window.bytes(65_536, true) < bdp);
@@ -319,7 +439,7 @@ mod tests {
         let mut window = Window::new(&Settings::of_link(6_480_000, 200_000_000));
         window.handle_used(1, false);
         window.handle_used(u64::MAX, false);
-        assert_eq!(window.patience(true), 1);
+        assert_eq!(window.patience(&row(1, true)), 1);
     }
 
     #[test]

@@ -173,9 +173,17 @@ pub fn assert_who_jumps_is_left_alone(planned: impl Fn(Vec<Step>, usize, (u64, u
         assert!(made > 0, "some of it looks like reading on");
         let extra = with.server.reads as f64 / without.server.reads as f64 - 1.0;
         assert!(extra <= 0.1, "{rate} {rtt_ms} ms: {extra}");
+        let extra = in_vain(&with);
+        assert!(extra <= 0.1, "{rate} {rtt_ms} ms: {extra} in vain");
         let slower = read_ms(&with) / read_ms(&without);
         assert!(slower <= 1.02, "{rate} {rtt_ms} ms: {slower}");
     }
+}
+
+/// What the server was asked for in vain, as a share of what its client read.
+pub fn in_vain(world: &World) -> f64 {
+    let wasted_bytes = world.halves.as_ref().unwrap()[1].stats().wasted_bytes;
+    wasted_bytes as f64 / world.client.read_bytes as f64
 }
 
 /// First request to last answer, milliseconds.
