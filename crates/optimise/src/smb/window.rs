@@ -27,7 +27,8 @@ const SHORT_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Less at once is read as so much.
 const BLOCK_BYTES_MIN: u64 = 4096;
 /// Blocks ahead of who need not want what follows, in a file that is read from its beginning or from elsewhere.
-const FIRST_BLOCKS: [u64; 2] = [4, 2];
+const FIRST_BLOCKS: u64 = 4;
+const BLOCKS_ELSEWHERE: u64 = 2;
 /// Reads in a row that are asked for before reading ahead, where a block takes much longer than a round trip.
 const ROW_MAX: u32 = 32;
 
@@ -64,7 +65,10 @@ impl Watched {
         if self.is_first && (is_copy || self.rest_bytes <= SHORT_FILE_BYTES_MAX) {
             return Pace::Full;
         }
-        let blocks = FIRST_BLOCKS[usize::from(!self.is_first)];
+        let blocks = match self.is_first {
+            true => FIRST_BLOCKS,
+            false => BLOCKS_ELSEWHERE,
+        };
         Pace::Careful {
             first_bytes: self.block_bytes() * blocks,
             is_likely: self.is_first || is_copy,
