@@ -526,7 +526,11 @@ fn link(session: &Session, reach: Reach) -> Settings {
     // One that is missing holds up all that is behind it, and the first one is missing before it is known that packets are lost.
     let loss = reach.loss.max(session.loss_unseen());
     let settings = Settings::of_link(rate_bytes_s, rtt_ns).with_loss(loss);
-    match session.path().is_some_and(|path| path.is_new()) {
+    let Some(path) = session.path() else {
+        return settings;
+    };
+    let settings = settings.with_idle_rtt(rate_bytes_s, path.base_rtt_ns);
+    match path.is_new() {
         true => settings.while_new(),
         false => settings,
     }

@@ -92,6 +92,14 @@ impl Settings {
         }
     }
 
+    /// The same link, whose round trip is so long while nothing waits in front of it. What is read ahead in vain lengthens the other one,
+    /// and would count as a reason for more.
+    #[must_use]
+    pub fn with_idle_rtt(mut self, rate_bytes_s: u64, idle_rtt_ns: u64) -> Self {
+        self.trip_bytes = bytes_in(rate_bytes_s, idle_rtt_ns.min(self.rtt_ns));
+        self
+    }
+
     /// The same link where this share of packets is lost: what comes behind one that is missing waits at the other end, and the
     /// link is full only as long as there is more.
     #[must_use]

@@ -156,3 +156,39 @@ fn a_break_that_overtakes_the_answer_counts() {
         hand.carry_all();
     }
 }
+
+/// The lease is known, as another file's; the one that is being opened has it no more, either.
+#[test]
+fn a_break_of_a_known_lease_that_overtakes_an_answer_counts() {
+    let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), noise(5, 400_000));
+    hand.open_leased([7; 16], LEASE_READ);
+    hand.carry_all();
+    hand.server.overtakes = Some(OtherWrite {
+        name: "f".to_owned(),
+        offset: 0,
+        bytes: vec![9; 10],
+    });
+    hand.open_leased([7; 16], LEASE_READ);
+    hand.carry_all();
+    for nth in 0..4 {
+        hand.read(nth_file(2), nth * 65_536, 65_536);
+        hand.carry_all();
+    }
+    assert_eq!((hand.halves[1].stats().reads_made, hand.cut), (0, None));
+}
+
+/// The file stays open, and with it the oplock that was borrowed for it.
+#[test]
+fn what_was_borrowed_is_given_back_after_a_close_that_was_refused() {
+    let mut hand = Hand::new(Settings::of_link(OC1, 200 * MS), noise(5, 400_000));
+    hand.open(OPLOCK_NONE);
+    hand.carry_all();
+    hand.server.terms.refuses_to_close = true;
+    hand.close(first_file());
+    hand.carry_all();
+    let told = hand.answers.len();
+    hand.other_writes(0, vec![9; 10]);
+    hand.carry_all();
+    assert_eq!(hand.server.let_go.len(), 1);
+    assert_eq!(hand.answers.len(), told, "the client was told of a break");
+}

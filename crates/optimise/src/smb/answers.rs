@@ -119,7 +119,13 @@ impl FarSmb {
                 self.connection.handle_session_end(session);
                 self.handle_gone(session, None, out, stats);
             }
-            (_, Purpose::Close(file), _) => self.lent.handle_closed(file),
+            (_, Purpose::Close(file), _) if gives_way(header.status) => {
+                self.lent.handle_closed(file);
+            }
+            (_, Purpose::Close(file), _) => {
+                self.lent.handle_still_open(file);
+                self.give_back(out);
+            }
             (Command::TreeDisconnect, _, Some(tree)) => {
                 self.handle_gone(session, Some(tree), out, stats);
                 self.connection.handle_tree_end(session, tree);
@@ -245,9 +251,10 @@ impl FarSmb {
         };
         if !is_known {
             self.reading.end_runs(|_, _| true, out, stats);
-            if let Ok(told) = &told {
-                self.note_early_break(told);
-            }
+        }
+        // A lease may have files that are known, and be that of one that is being opened.
+        if let (Ok(told), true) = (&told, !is_known || matches!(told, Ok(Break::Lease(_)))) {
+            self.note_early_break(told);
         }
         self.review_writing(out);
         false
@@ -272,6 +279,7 @@ impl FarSmb {
                 }
                 Ok(Break::LeaseAcknowledgment(left)) => {
                     self.reading.files.handle_lease(&left.key, left.state);
+                    self.note_early_break(&Break::LeaseAcknowledgment(left));
                 }
                 _ => (),
             }

@@ -23,7 +23,7 @@ pub struct Early {
 }
 
 impl Early {
-    /// A break of what nobody has here, while something is being opened.
+    /// A break of what nobody has here, or of a lease, which what is being opened may have as well; or its acknowledgment.
     pub fn handle_break(&mut self, told: &Break) {
         if self.oplocks.len() + self.leases.len() >= BREAKS_MAX {
             self.has_others = true;
@@ -33,11 +33,13 @@ impl Early {
             Break::Oplock(told) => {
                 self.oplocks.insert(told.file, told.oplock);
             }
-            Break::Lease(told) => {
-                self.leases.insert(told.key, told.state);
-            }
-            Break::LeaseAcknowledgment(_) => (),
+            Break::Lease(told) => self.handle_left(told.key, told.state),
+            Break::LeaseAcknowledgment(left) => self.handle_left(left.key, left.state),
         }
+    }
+
+    fn handle_left(&mut self, key: [u8; 16], state: u32) {
+        *self.leases.entry(key).or_insert(state) &= state;
     }
 
     /// Whether the oplock of a file that was opened just now may be gone already.
@@ -66,7 +68,7 @@ impl Early {
 }
 
 impl FarSmb {
-    /// A break of what is not known here; the client has it as it is.
+    /// What a server or client says of an oplock or lease while something is being opened; it is passed on as it is.
     pub(super) fn note_early_break(&mut self, told: &Break) {
         if self.pending.has_opens() {
             self.early.handle_break(told);

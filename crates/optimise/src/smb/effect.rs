@@ -20,11 +20,16 @@ const CONTROLS_THAT_ONLY_ASK: [u32; 6] = [
     0x0009_00c0,
 ];
 
+/// FSCTL_LMR_REQUEST_RESILIENCY (MS-SMB2 2.2.31.3).
+const REQUEST_RESILIENCY: u32 = 0x0014_01d4;
+
 /// What a message does to files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Bytes of this open file change, or of one that is not known; whoever else has it open may notice.
     Changes(Option<FileId>),
+    /// A file's bytes are gone, of which nobody here knows whether it is open, or as what.
+    Replaces,
     /// Nobody reads through this open file any more.
     Closes(FileId),
     /// A session or share comes or goes.
@@ -67,7 +72,7 @@ pub fn changes(command: Command, message: &[u8], file: Option<FileId>) -> Option
             let create = CreateRequest::parse(message);
             let is_harmless =
                 create.is_ok_and(|create| !DISPOSITIONS_THAT_CHANGE.contains(&create.disposition));
-            (!is_harmless).then_some(Effect::Changes(None))
+            (!is_harmless).then_some(Effect::Replaces)
         }
         Command::Close => file.map(Effect::Closes),
         Command::Negotiate
@@ -87,22 +92,30 @@ pub fn changes(command: Command, message: &[u8], file: Option<FileId>) -> Option
     }
 }
 
-/// MS-SMB2 2.2.31: the control's code is in the second field.
 fn may_change(message: &[u8]) -> bool {
-    let code = Reader::new(message, HEADER_BYTES + 4).u32();
-    !code.is_ok_and(|code| CONTROLS_THAT_ONLY_ASK.contains(&code))
+    !control(message).is_some_and(|code| CONTROLS_THAT_ONLY_ASK.contains(&code))
 }
 
-/// Whether one of a packet's messages locks or unlocks ranges of a file.
+/// MS-SMB2 2.2.31: the control's code is in the second field.
+fn control(message: &[u8]) -> Option<u32> {
+    Reader::new(message, HEADER_BYTES + 4).u32().ok()
+}
+
+/// Whether behind a packet writes are the server's to answer: one of its messages locks or unlocks ranges of a file, or asks that a
+/// file outlives the connection. Who takes it up again repeats only what was not answered.
 #[must_use]
-pub fn has_locks(packet: &[u8]) -> bool {
+pub fn leaves_writes_to_server(packet: &[u8]) -> bool {
     if cifs::is_cifs(packet) {
         return cifs::effect::has_locks(packet);
     }
     let places = messages(packet).unwrap_or_default();
     places.into_iter().any(|(start, end)| {
-        let header = packet.get(start..end).map(Header::parse);
-        header.is_some_and(|header| header.is_ok_and(|header| header.command == Command::Lock))
+        let message = packet.get(start..end).unwrap_or_default();
+        match Header::parse(message).map(|header| header.command) {
+            Ok(Command::Lock) => true,
+            Ok(Command::Ioctl) => control(message) == Some(REQUEST_RESILIENCY),
+            _ => false,
+        }
     })
 }
 
@@ -134,5 +147,55 @@ pub fn file_at(command: Command) -> Option<usize> {
         | Command::ChangeNotify => Some(8),
         Command::QueryInfo => Some(24),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control(code: u32) -> Vec<u8> {
+        let mut message = Vec::new();
+        Header::request(Command::Ioctl, 4, 5, 6).emit(&mut message);
+        message.extend([57, 0, 0, 0]);
+        message.extend(code.to_le_bytes());
+        message.resize(message.len() + 48, 7);
+        message
+    }
+
+    #[test]
+    fn who_can_take_up_a_file_again_hears_of_each_write_from_the_server() {
+        assert!(leaves_writes_to_server(&control(REQUEST_RESILIENCY)));
+        for code in CONTROLS_THAT_ONLY_ASK {
+            assert!(!leaves_writes_to_server(&control(code)));
+            assert!(effects(&control(code)).is_empty());
+        }
+    }
+
+    /// FILE_SUPERSEDE, FILE_OPEN, FILE_CREATE, FILE_OPEN_IF, FILE_OVERWRITE, FILE_OVERWRITE_IF.
+    #[test]
+    fn who_opens_a_file_may_empty_it() {
+        let opened = |disposition| {
+            let create = CreateRequest {
+                oplock: 0,
+                impersonation: 2,
+                access: 1,
+                attributes: 0,
+                share: 1,
+                disposition,
+                options: 0,
+                name: vec![b'f', 0],
+                contexts: Vec::new(),
+            };
+            let mut message = Vec::new();
+            Header::request(Command::Create, 4, 5, 6).emit(&mut message);
+            create.emit(0, &mut message);
+            effects(&message)
+        };
+        for disposition in 0..6 {
+            let empties = [0, 4, 5].contains(&disposition);
+            let expected: &[Effect] = if empties { &[Effect::Replaces] } else { &[] };
+            assert_eq!(opened(disposition), expected, "{disposition}");
+        }
     }
 }

@@ -39,6 +39,9 @@ use crate::reason::Reason;
 use crate::settings::Settings;
 use crate::stats::Stats;
 
+/// The message id of a CANCEL of what is answered: no request ever has it.
+const CANCELLED_BEFORE: u64 = u64::MAX - 1;
+
 /// See the module.
 #[derive(Debug)]
 pub struct FarSmb {
@@ -426,7 +429,11 @@ impl FarSmb {
                     Some(id) => set_message_id(&mut edited, at, id),
                     // What it would cancel is answered; with its id it would cancel another request.
                     None if !self.ids.is_clients() && header.tree().is_some() => {
-                        return Ok((Bytes::new(), result));
+                        if places.len() == 1 {
+                            return Ok((Bytes::new(), result));
+                        }
+                        // Nobody's: what else is in the packet is asked for.
+                        set_message_id(&mut edited, at, CANCELLED_BEFORE);
                     }
                     None => (),
                 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::ahead::Run;
 use super::smb2::open::{
-    CreateRequest, CreateResponse, FileId, LEASE_READ, LEASE_WRITE, Lease, OPLOCK_BATCH,
-    OPLOCK_EXCLUSIVE, OPLOCK_II, OPLOCK_LEASE, OPLOCK_NONE, SHARE_WRITE,
+    CreateRequest, CreateResponse, FileId, LEASE_BREAK_IN_PROGRESS, LEASE_READ, LEASE_WRITE, Lease,
+    OPLOCK_BATCH, OPLOCK_EXCLUSIVE, OPLOCK_II, OPLOCK_LEASE, OPLOCK_NONE, SHARE_WRITE,
 };
 use super::window::Watched;
 
@@ -35,6 +35,29 @@ impl Part {
     }
 }
 
+/// Which changes through the same connection cannot concern a file unnoticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Firmness {
+    /// Any may.
+    Nothing,
+    /// Those of other files that are open cannot.
+    Writes,
+    /// Nor can files that are opened, and emptied by that.
+    Opens,
+}
+
+impl Firmness {
+    /// As the halves tell each other.
+    #[must_use]
+    pub fn of(told: u8) -> Self {
+        match told {
+            0 => Self::Nothing,
+            1 => Self::Writes,
+            _ => Self::Opens,
+        }
+    }
+}
+
 /// What keeps others from changing a file unnoticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protection {
@@ -47,7 +70,12 @@ impl Protection {
     /// As granted (MS-SMB2 2.2.13, 2.2.14).
     #[must_use]
     pub fn of(asked: &CreateRequest, granted: &CreateResponse) -> Self {
-        let lease = Lease::among(&granted.contexts).filter(|_| granted.oplock == OPLOCK_LEASE);
+        let is_its = |lease: &Lease| {
+            // As it was before a break that its holders have not answered yet: it is less by now.
+            let is_being_broken = lease.flags & LEASE_BREAK_IN_PROGRESS != 0;
+            granted.oplock == OPLOCK_LEASE && !is_being_broken
+        };
+        let lease = Lease::among(&granted.contexts).filter(is_its);
         Self {
             oplock: granted.oplock,
             lease: lease.map(|lease| (lease.key, lease.state)),
@@ -71,11 +99,12 @@ impl Protection {
         Self::by_oplock(OPLOCK_NONE, false)
     }
 
-    /// Whether what was read may be kept until we hear otherwise.
+    /// Whether what was read may be kept until we hear otherwise. A share mode that denies writers is not enough: Samba 4.17 lets
+    /// files be opened to be read and emptied by that.
     #[must_use]
     pub fn protects(&self) -> bool {
         let has_lease = self.lease.is_some_and(|(_, state)| state & LEASE_READ != 0);
-        self.are_writers_denied || self.has_oplock() || has_lease
+        self.has_oplock() || has_lease
     }
 
     fn has_oplock(&self) -> bool {
@@ -88,11 +117,17 @@ impl Protection {
         has_lease || self.has_oplock()
     }
 
-    /// Whether the same client could not change it through another open file either, without a break before.
-    /// A lease belongs to all opens of its key, and a level II oplock is broken after the fact.
+    /// What the same client cannot do to it through another open file either, without a break before. A lease belongs to all opens of
+    /// its key, and a level II oplock is broken after the fact.
     #[must_use]
-    pub fn is_firm(&self) -> bool {
-        self.are_writers_denied || [OPLOCK_EXCLUSIVE, OPLOCK_BATCH].contains(&self.oplock)
+    pub fn firmness(&self) -> Firmness {
+        if [OPLOCK_EXCLUSIVE, OPLOCK_BATCH].contains(&self.oplock) {
+            Firmness::Opens
+        } else if self.are_writers_denied {
+            Firmness::Writes
+        } else {
+            Firmness::Nothing
+        }
     }
 
     /// Whether nobody else reads the file without a break before: its holder may keep what it writes for a while.
@@ -303,7 +338,7 @@ impl Files {
     #[must_use]
     pub fn is_firm(&self, id: FileId) -> bool {
         let file = self.files.get(&id);
-        file.is_some_and(|file| file.protection.is_firm())
+        file.is_some_and(|file| file.protection.firmness() >= Firmness::Writes)
     }
 
     /// Whether the near half may hold something of a file that the server can take back.
@@ -436,12 +471,13 @@ mod tests {
             Protection::of(&asked, &granted)
         };
         for opened in [b"DHnQ", b"DH2Q", b"AlSi"] {
-            assert!(protection(opened, OPLOCK_NONE).is_firm());
+            assert_eq!(protection(opened, OPLOCK_NONE).firmness(), Firmness::Writes);
         }
         for taken_up in [b"DHnC", b"DH2C"] {
             assert!(!protection(taken_up, OPLOCK_NONE).protects());
             assert!(protection(taken_up, OPLOCK_II).protects());
-            assert!(!protection(taken_up, OPLOCK_II).is_firm());
+            let firmness = protection(taken_up, OPLOCK_II).firmness();
+            assert_eq!(firmness, Firmness::Nothing);
         }
     }
 }

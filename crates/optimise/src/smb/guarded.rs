@@ -1,7 +1,7 @@
 //! What ends reading ahead and early answers, in every dialect. The other part of both far halves.
 
 use super::effect::Effect;
-use super::files::OpenFile;
+use super::files::{Firmness, OpenFile};
 use super::lent::Lent;
 use super::message::Message;
 use super::reading::Reading;
@@ -34,9 +34,15 @@ impl Guarded<'_> {
             }
             Effect::Changes(changed) => {
                 reading.changes = reading.changes.wrapping_add(1);
-                let is_safe =
-                    |id, file: &OpenFile| file.protection.is_firm() && Some(id) != changed;
+                let is_safe = |id, file: &OpenFile| {
+                    file.protection.firmness() >= Firmness::Writes && Some(id) != changed
+                };
                 reading.end_runs(|id, file| !is_safe(id, file), out, stats);
+            }
+            Effect::Replaces => {
+                reading.changes = reading.changes.wrapping_add(1);
+                let is_safe = |file: &OpenFile| file.protection.firmness() == Firmness::Opens;
+                reading.end_runs(|_, file| !is_safe(file), out, stats);
             }
             Effect::Everything => {
                 reading.changes = reading.changes.wrapping_add(1);

@@ -196,6 +196,7 @@ fn joined(mut parts: Vec<Bytes>) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::smb::files::Firmness;
     use crate::smb::message::TO_END;
     use crate::smb::smb2::open::FileId;
 
@@ -203,7 +204,7 @@ mod tests {
         Kept::new(Ahead {
             run: 1,
             changes: 0,
-            is_firm: false,
+            firmness: Firmness::Nothing,
             session: 1,
             tree: 1,
             file: FileId::RELATED,

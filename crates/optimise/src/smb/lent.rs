@@ -1,6 +1,6 @@
 //! Oplocks that the far half holds for clients that ask for none, in every dialect. The other part of `far`, beside `reading`.
 //!
-//! A client that opens a file without an oplock, and with others allowed to write, shall see their writes at once;
+//! A client that opens a file without an oplock shall see at once what others do to it;
 //! nothing could be read ahead for it. So the far half asks for an exclusive oplock in the client's CREATE, and tells the
 //! client that it has none. The server then lets nobody else open the file before the far half has given the oplock back
 //! (MS-SMB2 3.3.4.6), and it does that only when the near half has said that it holds nothing of the file any more: what
@@ -16,7 +16,7 @@ use super::smb2::breaks::{Break, OplockBreak};
 use super::smb2::header::{Command, Header};
 use super::smb2::open::{
     CreateRequest, FileId, OPLOCK_BATCH, OPLOCK_EXCLUSIVE, OPLOCK_NONE, OPTIONS_ABOUT_OPLOCKS,
-    READS, SHARE_WRITE, WRITES,
+    READS, WRITES,
 };
 use crate::output::Outbox;
 use crate::stats::Stats;
@@ -98,6 +98,13 @@ impl Lent {
         self.owed.retain(|other| *other != file);
         for fence in self.fences.iter_mut().filter(|fence| fence.file == file) {
             fence.is_recalled = false;
+        }
+    }
+
+    /// The server has not closed it: what is owed is owed on.
+    pub fn handle_still_open(&mut self, file: FileId) {
+        if let Some(loan) = self.loans.get_mut(&file) {
+            loan.is_closing = false;
         }
     }
 
@@ -197,13 +204,11 @@ impl Lent {
     }
 }
 
-/// Whether an open needs an oplock in the client's place: it `asks` for none, others may write, and bytes will move.
+/// Whether an open needs an oplock in the client's place: it `asks` for none, and bytes will move.
 #[must_use]
-pub fn is_wanted(asks: bool, access: u32, share: u32, options: u32) -> bool {
-    let writes = access & WRITES != 0;
-    let is_unprotected = !asks && (share & SHARE_WRITE != 0 || writes);
-    let moves = access & READS != 0 || writes;
-    is_unprotected && moves && options & OPTIONS_ABOUT_OPLOCKS == 0
+pub fn is_wanted(asks: bool, access: u32, options: u32) -> bool {
+    let moves = access & (READS | WRITES) != 0;
+    !asks && moves && options & OPTIONS_ABOUT_OPLOCKS == 0
 }
 
 /// Whether a name is that of a file's stream (MS-FSCC 2.1.5). Samba knows those by their names: one that is renamed while
@@ -226,7 +231,7 @@ impl FarSmb {
             .tree()
             .is_some_and(|tree| self.connection.is_disk(header.session, tree));
         let asks = create.oplock != OPLOCK_NONE;
-        let is_wanted = is_wanted(asks, create.access, create.share, create.options);
+        let is_wanted = is_wanted(asks, create.access, create.options);
         let has_room = self.lent.has_room() && self.reading.files.has_room();
         let has_room = has_room && self.credits.available() > 0 && self.reading.window.is_quick();
         // The oplock of a file that is taken up is the client's, whatever it says of that.

@@ -26,10 +26,12 @@
 //! | 23 | RELEASED | file 16 | near: it will not be |
 //! | 24 | SHUT | file 16 | near: I answer the CLOSE of this file, which follows, myself |
 //!
-//! Integers are big-endian. `to` of all ones: to the end of the file. `firm`: changes of other files cannot concern it.
+//! Integers are big-endian. `to` of all ones: to the end of the file. `firm`: which changes through the
+//! same connection cannot concern it: 0 any may, 1 not those of other files that are open, 2 nor files that are opened and emptied by that.
 
 use bytes::{Buf, BufMut, Bytes};
 
+use super::files::Firmness;
 use super::smb2::open::FileId;
 use crate::reason::Reason;
 
@@ -67,8 +69,8 @@ pub struct Ahead {
     pub run: u32,
     /// Of the client's changes that the far half had seen.
     pub changes: u32,
-    /// Changes of other files cannot concern it.
-    pub is_firm: bool,
+    /// Which changes cannot concern it.
+    pub firmness: Firmness,
     /// The session that may be answered.
     pub session: u64,
     /// The tree that may be answered.
@@ -407,7 +409,7 @@ impl Ahead {
     fn encode(&self, output: &mut Vec<u8>) {
         numbered(AHEAD, self.run, None, output);
         output.put_u32(self.changes);
-        output.put_u8(self.is_firm.into());
+        output.put_u8(self.firmness as u8);
         output.put_u64(self.session);
         output.put_u32(self.tree);
         put_file(output, self.file);
@@ -419,7 +421,7 @@ impl Ahead {
         Some(Self {
             run: fields.try_get_u32().ok()?,
             changes: fields.try_get_u32().ok()?,
-            is_firm: fields.try_get_u8().ok()? != 0,
+            firmness: Firmness::of(fields.try_get_u8().ok()?),
             session: fields.try_get_u64().ok()?,
             tree: fields.try_get_u32().ok()?,
             file: get_file(fields)?,
@@ -453,7 +455,7 @@ mod tests {
         Ahead {
             run: 7,
             changes: 2,
-            is_firm: true,
+            firmness: Firmness::Writes,
             session: 0x77,
             tree: 5,
             file,

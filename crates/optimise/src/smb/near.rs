@@ -10,7 +10,8 @@ use bytes::Bytes;
 use super::asked::AskedRead;
 use super::behind::Behind;
 use super::cifs;
-use super::effect::{Effect, effects, has_locks};
+use super::effect::{Effect, effects, leaves_writes_to_server};
+use super::files::Firmness;
 use super::kept::{Answer, Kept};
 use super::message::{Ahead, Message};
 use super::netbios::{PREFIX_BYTES, Packets, Piece, prefix};
@@ -409,8 +410,8 @@ impl NearSmb {
         for effect in effects(message) {
             self.handle_effect(effect, out);
         }
-        if has_locks(message) {
-            // What others may not write to is the server's to say.
+        if leaves_writes_to_server(message) {
+            // What others may not write to is the server's to say, and what is safe if the connection is lost.
             self.behind.forbid_all();
         }
         if self.cancels_waiting(message) {
@@ -438,8 +439,15 @@ impl NearSmb {
             }
             Effect::Changes(file) => {
                 self.changes = self.changes.wrapping_add(1);
-                let is_safe = |kept: &Kept| kept.ahead.is_firm && file != Some(kept.ahead.file);
+                let is_safe = |kept: &Kept| {
+                    kept.ahead.firmness >= Firmness::Writes && file != Some(kept.ahead.file)
+                };
                 self.runs.retain(|_, kept| is_safe(kept));
+            }
+            Effect::Replaces => {
+                self.changes = self.changes.wrapping_add(1);
+                self.runs
+                    .retain(|_, kept| kept.ahead.firmness == Firmness::Opens);
             }
             Effect::Everything => {
                 self.changes = self.changes.wrapping_add(1);

@@ -79,7 +79,7 @@ impl Offered {
     pub fn handle_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Closes(file) => self.forget(file),
-            Effect::Changes(_) => {
+            Effect::Changes(_) | Effect::Replaces => {
                 self.files.retain(|_, offer| offer.is_taken);
                 self.files.values_mut().for_each(|offer| offer.told.clear());
             }

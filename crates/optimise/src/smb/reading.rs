@@ -241,7 +241,7 @@ impl Reading {
         let is_less = is_short && end < *size_bytes;
         let Some(bytes) = bytes.filter(|_| !is_less) else {
             // The client shall meet the error itself, when it asks.
-            return self.fail(id, out, stats);
+            return self.give_up(id, out, stats);
         };
         current.in_flight -= 1;
         if !bytes.is_empty() {
@@ -295,7 +295,8 @@ impl Reading {
         }
     }
 
-    fn fail(&mut self, id: FileId, out: &mut Outbox, stats: &mut Stats) {
+    /// Nothing is read ahead of a file any more.
+    pub fn give_up(&mut self, id: FileId, out: &mut Outbox, stats: &mut Stats) {
         self.end_runs(|other, _| other == id, out, stats);
         if let Some(file) = self.files.get(id) {
             file.is_broken = true;
@@ -362,7 +363,7 @@ impl Reading {
         let Some(file) = self.files.get(id) else {
             return;
         };
-        let (session, tree, is_firm) = (file.session, file.tree, file.protection.is_firm());
+        let (session, tree, firmness) = (file.session, file.tree, file.protection.firmness());
         let Some(run) = file.run.as_mut() else {
             return;
         };
@@ -374,7 +375,7 @@ impl Reading {
             None => Message::Ahead(Ahead {
                 run: run.id,
                 changes,
-                is_firm,
+                firmness,
                 session,
                 tree,
                 file: id,

@@ -386,7 +386,12 @@ impl FarSmb {
         writing.working_credits = writing.working_credits.saturating_sub(charge);
         let write = (header.message_id, file, length);
         let answer = (header.status, count.ok());
-        writing.handle_written(write, answer, out, stats)
+        writing.handle_written(write, answer, out, stats)?;
+        if self.writing.has_failed(file) {
+            // Its reads are the server's, which ends them with the error.
+            self.reading.give_up(file, out, stats);
+        }
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use farhaul_optimise::smb::smb2::connect::{
 };
 use farhaul_optimise::smb::smb2::header::{Command, Header};
 use farhaul_optimise::smb::smb2::open::{
-    CreateContext, CreateRequest, DISPOSITION_OPEN, FileId, Lease, OPLOCK_LEASE,
+    CloseRequest, CreateContext, CreateRequest, DISPOSITION_OPEN, FileId, Lease, OPLOCK_LEASE,
 };
 use farhaul_optimise::smb::smb2::transfer::{ReadRequest, WriteRequest};
 use farhaul_optimise::{Half, Output, Reason, Settings};
@@ -126,6 +126,11 @@ impl Hand {
             remaining: 0,
         };
         self.ask(Command::Read, |message| read.emit(message));
+    }
+
+    pub fn close(&mut self, file: FileId) {
+        let close = CloseRequest { flags: 0, file };
+        self.ask(Command::Close, |message| close.emit(message));
     }
 
     /// Whether the near half has answered it at once.

@@ -6,8 +6,8 @@ use super::super::files::{OpenFile, Protection};
 use super::super::netbios::{self, PREFIX_BYTES};
 use super::super::reading::OwnRead;
 use super::super::smb1::header::{
-    FLUSH, Header, LOCKING_ANDX, LOGOFF_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX,
-    TREE_DISCONNECT, blocks, first_block,
+    CLOSE, FLUSH, Header, LOCKING_ANDX, LOGOFF_ANDX, PROCESS_EXIT, SESSION_SETUP_ANDX,
+    TREE_CONNECT_ANDX, TREE_DISCONNECT, blocks, first_block,
 };
 use super::super::smb1::open::{
     LEFT_II, LockingRequest, NtCreateResponse, OPLOCK_BATCH, OPLOCK_EXCLUSIVE, OPLOCK_II,
@@ -31,6 +31,15 @@ const FILES_ALL: u16 = 0xffff;
 const STATUS_INVALID_HANDLE: u32 = 0xc000_0008;
 /// ResourceType of a file on a disk.
 const RESOURCE_DISK: u16 = 0;
+
+/// Whether what is left by this had opened a file so.
+fn is_left(leaving: &Header, opener: &Header) -> bool {
+    match leaving.command {
+        TREE_DISCONNECT => opener.tree == leaving.tree,
+        PROCESS_EXIT => opener.has_process_of(leaving),
+        _ => opener.user == leaving.user,
+    }
+}
 
 impl FarCifs {
     pub(super) fn handle_response(
@@ -110,25 +119,24 @@ impl FarCifs {
                 among(&|opener| opener.has_process_of(header))
             }
             // What closes files is the last that can tell.
-            TREE_DISCONNECT => among(&|opener| opener.tree == header.tree),
-            LOGOFF_ANDX => among(&|opener| opener.user == header.user),
+            TREE_DISCONNECT | LOGOFF_ANDX | PROCESS_EXIT => {
+                among(&|opener| is_left(header, opener))
+            }
             _ => {
                 let file = request.file?;
                 // A CLOSE that is refused for now comes again.
-                let is_over = request.is_close && gives_way(header.status);
+                let is_over = request.closes.is_some() && gives_way(header.status);
                 self.writing.failure_of(file, is_over)
             }
         }
     }
 
-    /// Files of a share or a session that is left.
+    /// Files of a share, a session or a process that is left.
     fn leave(&mut self, header: &Header, out: &mut Outbox, stats: &mut Stats) {
-        let is_left = |opener: &Header| match header.command {
-            TREE_DISCONNECT => opener.tree == header.tree,
-            _ => opener.user == header.user,
-        };
         let openers = self.openers.iter();
-        let left: Vec<_> = openers.filter(|(_, opener)| is_left(opener)).collect();
+        let left: Vec<_> = openers
+            .filter(|(_, opener)| is_left(header, opener))
+            .collect();
         let left: Vec<_> = left.into_iter().map(|(file, _)| *file).collect();
         for file in left {
             self.reading.end_runs(|id, _| id == file, out, stats);
@@ -173,11 +181,13 @@ impl FarCifs {
         out: &mut Outbox,
         stats: &mut Stats,
     ) {
-        if let Purpose::Close(id) = request.purpose {
+        // Behind something that failed it is not closed.
+        let is_closed = header.command == CLOSE || gives_way(header.status);
+        if let Some(id) = request.closes.filter(|_| is_closed) {
             self.lent.handle_closed(id);
             self.openers.remove(&id);
         }
-        if [TREE_DISCONNECT, LOGOFF_ANDX].contains(&header.command) {
+        if [TREE_DISCONNECT, LOGOFF_ANDX, PROCESS_EXIT].contains(&header.command) {
             self.leave(header, out, stats);
         }
         let Ok(block) = first_block(message) else {
@@ -187,7 +197,7 @@ impl FarCifs {
             return;
         }
         match request.purpose {
-            Purpose::Pass | Purpose::Close(_) => (),
+            Purpose::Pass => (),
             Purpose::Tree => {
                 let trees = blocks(message).unwrap_or_default().into_iter();
                 for tree in trees.filter(|block| block.command == TREE_CONNECT_ANDX) {

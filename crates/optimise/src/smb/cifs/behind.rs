@@ -64,6 +64,10 @@ impl FarCifs {
         let write = (header.multiplex.into(), part.file, part.length);
         let answer = (header.status, count);
         self.writing.handle_written(write, answer, out, stats)?;
+        if self.writing.has_failed(part.file) {
+            // Its reads are the server's, which ends them with the error.
+            self.reading.give_up(part.file, out, stats);
+        }
         self.tell_news(out);
         Ok(())
     }

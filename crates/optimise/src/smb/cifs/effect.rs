@@ -110,10 +110,10 @@ fn effect(message: &[u8], block: &Block<'_>) -> Vec<Effect> {
         },
         NT_CREATE_ANDX => match NtCreateRequest::parse(block) {
             Ok(create) if !DISPOSITIONS_THAT_CHANGE.contains(&create.disposition) => Vec::new(),
-            Ok(_) => vec![Effect::Changes(None)],
+            Ok(_) => vec![Effect::Replaces],
             Err(_) => vec![Effect::Everything],
         },
-        OPEN_ANDX => vec![Effect::Changes(None)],
+        OPEN_ANDX => vec![Effect::Replaces],
         TRANSACTION2 => transaction2(message, block),
         NT_TRANSACT => match Reader::new(block.words, 36).u16() {
             Ok(function) if NT_TRANSACTIONS_THAT_ONLY_ASK.contains(&function) => Vec::new(),
@@ -127,7 +127,7 @@ fn effect(message: &[u8], block: &Block<'_>) -> Vec<Effect> {
             None => vec![Effect::Everything],
         },
         command if OF_FILES.contains(&command) => changes(first_word(block)),
-        command if BY_NAME.contains(&command) => vec![Effect::Changes(None)],
+        command if BY_NAME.contains(&command) => vec![Effect::Replaces],
         command if THAT_ONLY_ASK.contains(&command) => Vec::new(),
         _ => vec![Effect::Everything],
     }
@@ -137,7 +137,7 @@ fn effect(message: &[u8], block: &Block<'_>) -> Vec<Effect> {
 fn transaction2(message: &[u8], block: &Block<'_>) -> Vec<Effect> {
     match Reader::new(block.words, 28).u16() {
         Ok(function) if TRANSACTIONS2_THAT_ONLY_ASK.contains(&function) => Vec::new(),
-        Ok(SET_PATH_INFORMATION) => vec![Effect::Changes(None)],
+        Ok(SET_PATH_INFORMATION) => vec![Effect::Replaces],
         Ok(SET_FILE_INFORMATION) => match parameter_file(message, block) {
             Some(file) => vec![Effect::Changes(Some(file))],
             None => vec![Effect::Everything],

@@ -17,10 +17,10 @@ use super::super::netbios::{PREFIX_BYTES, Packets, Piece};
 use super::super::reading::Reading;
 use super::super::smb1::connect::SessionSetupRequest;
 use super::super::smb1::header::{
-    CLOSE, FLUSH, Header, LOCKING_ANDX, NT_CANCEL, NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX,
+    FLUSH, Header, LOCKING_ANDX, NT_CANCEL, NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX,
     TREE_CONNECT_ANDX, TREE_DISCONNECT, blocks, first_block, lone_block,
 };
-use super::super::smb1::open::{CloseRequest, FlushRequest, LockingRequest, NtCreateRequest};
+use super::super::smb1::open::{FlushRequest, LockingRequest, NtCreateRequest};
 use super::super::smb1::transfer::ReadRequest;
 use super::super::smb2::open::{FileId, SHARE_WRITE};
 use super::super::writing::{Writing, may_be_late};
@@ -298,7 +298,7 @@ impl FarCifs {
         effects(message).iter().any(|effect| match effect {
             Effect::Closes(file) => self.multiplex.is_own_at(*file),
             Effect::Everything => true,
-            Effect::Changes(_) => false,
+            Effect::Changes(_) | Effect::Replaces => false,
         })
     }
 
@@ -324,7 +324,7 @@ impl FarCifs {
             match effect {
                 Effect::Closes(file) => self.reading.end_runs(|id, _| id == file, out, stats),
                 Effect::Everything => self.reading.end_runs(|_, _| true, out, stats),
-                Effect::Changes(_) => (),
+                Effect::Changes(_) | Effect::Replaces => (),
             }
         }
     }
@@ -427,13 +427,16 @@ impl FarCifs {
         let of_effects = effects.iter().find_map(|effect| match effect {
             Effect::Changes(file) => *file,
             Effect::Closes(file) => Some(*file),
-            Effect::Everything => None,
+            Effect::Replaces | Effect::Everything => None,
         });
         let request = Request {
             purpose: self.purpose(header, message, is_lent),
             is_change: !effects.iter().all(closes),
             file: of_effects.or_else(|| read_or_flushed(header, message)),
-            is_close: effects.iter().any(closes),
+            closes: effects.iter().find_map(|effect| match effect {
+                Effect::Closes(file) => Some(*file),
+                _ => None,
+            }),
         };
         self.multiplex.insert(header.multiplex, request);
     }
@@ -455,8 +458,6 @@ impl FarCifs {
                 self.disks.remove(&header.tree);
                 Purpose::Pass
             }
-            CLOSE => CloseRequest::parse(&first)
-                .map_or(Purpose::Pass, |close| Purpose::Close(file_id(close.file))),
             NT_CREATE_ANDX => {
                 NtCreateRequest::parse(&first).map_or(Purpose::Pass, |create| Purpose::Create {
                     asked: *header,

@@ -27,7 +27,7 @@ impl FarCifs {
         let block = lone_block(message).ok()?;
         let create = NtCreateRequest::parse(&block).ok()?;
         let asks = create.flags & (ASKS_OPLOCK | ASKS_BATCH) != 0;
-        let is_wanted = is_wanted(asks, create.access, create.share, create.options);
+        let is_wanted = is_wanted(asks, create.access, create.options);
         let is_wanted = is_wanted && !is_of_stream(&create.name, header.is_wide());
         let has_room = self.lent.has_room() && self.reading.files.has_room();
         let may = self.agreed.can_read_ahead()

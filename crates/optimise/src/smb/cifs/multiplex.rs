@@ -26,8 +26,6 @@ pub enum Purpose {
         /// An oplock is asked for in the client's place.
         is_lent: bool,
     },
-    /// To learn when a file is closed.
-    Close(FileId),
     /// To learn what a share is.
     Tree,
     /// A read; so many changes had been seen.
@@ -43,8 +41,8 @@ pub struct Request {
     pub is_change: bool,
     /// The file it is about.
     pub file: Option<FileId>,
-    /// It closes that.
-    pub is_close: bool,
+    /// The file that it closes, alone or behind something else.
+    pub closes: Option<FileId>,
 }
 
 /// A request of ours.

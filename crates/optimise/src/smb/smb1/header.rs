@@ -24,6 +24,8 @@ pub const MULTIPLEX_NONE: u16 = 0xffff;
 pub const CLOSE: u8 = 0x04;
 /// SMB_COM_FLUSH.
 pub const FLUSH: u8 = 0x05;
+/// SMB_COM_PROCESS_EXIT: what the process had open is closed.
+pub const PROCESS_EXIT: u8 = 0x11;
 /// SMB_COM_LOCKING_ANDX.
 pub const LOCKING_ANDX: u8 = 0x24;
 /// SMB_COM_TRANSACTION.
