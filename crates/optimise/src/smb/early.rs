@@ -1,5 +1,6 @@
 //! Breaks that overtake the answer to the CREATE whose oplock or lease they take back. A server of SMB2 with several threads may
-//! send them so, and the file's number, or the lease, is not known here before that answer. The other part of `far`.
+//! send them so, and the file's number, or the lease, is not known here before that answer. The other part of `far`;
+//! what counts is kept for SMB1 as well (`cifs/early`).
 
 use std::collections::BTreeMap;
 
@@ -62,7 +63,9 @@ impl Early {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether nothing is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.oplocks.is_empty() && self.leases.is_empty() && !self.has_others
     }
 }

@@ -15,6 +15,7 @@ use super::super::smb1::open::{
 };
 use super::super::smb1::transfer::{ReadHead, error};
 use super::super::smb2;
+use super::super::smb2::breaks::OplockBreak;
 use super::super::smb2::transfer::{STATUS_END_OF_FILE, STATUS_OK};
 use super::far::FarCifs;
 use super::file_id;
@@ -58,7 +59,7 @@ impl FarCifs {
             return Err(Reason::SmbSigned);
         }
         if !header.is_response() {
-            if !self.handle_break(&message, out, stats) {
+            if !self.handle_break(&packet, out, stats) {
                 out.peer(packet);
             }
             return Ok(());
@@ -97,13 +98,14 @@ impl FarCifs {
         let fails = gives_way(header.status) && !self.has_server_rest();
         match failure.filter(|_| fails) {
             Some(status) => out.peer(netbios::packet(&error(header, status))),
-            None if is_lent(&request) && header.status == STATUS_OK => {
+            None if request.is_lent() && header.status == STATUS_OK => {
                 let mut edited = BytesMut::from(&*packet);
                 set_create_oplock(&mut edited, PREFIX_BYTES, OPLOCK_NONE);
                 out.peer(edited.freeze());
             }
             None => out.peer(packet),
         }
+        self.tell_early_breaks(out);
     }
 
     /// The error that an answer must be because of writes that the client believes done.
@@ -216,6 +218,7 @@ impl FarCifs {
                     self.reading.end_runs(|other, _| other == id, out, stats);
                     self.forget(id);
                     self.handle_opened((&asked, is_lent), are_writers_denied, &opened);
+                    self.take_early_break(id, is_lent, out, stats);
                     self.consider_writing(id, may_be_late, out);
                 }
             }
@@ -252,9 +255,10 @@ impl FarCifs {
     }
 
     /// What was read ahead is dropped at the near half before the break reaches the client. Whether it is of an oplock
-    /// that is ours.
-    fn handle_break(&mut self, message: &[u8], out: &mut Outbox, stats: &mut Stats) -> bool {
+    /// that is ours, or may be.
+    fn handle_break(&mut self, packet: &[u8], out: &mut Outbox, stats: &mut Stats) -> bool {
         stats.breaks += 1;
+        let message = packet.get(PREFIX_BYTES..).unwrap_or_default();
         let block = first_block(message);
         let locking = block.and_then(|block| LockingRequest::parse(&block));
         let is_lock = Header::parse(message).is_ok_and(|header| header.command == LOCKING_ANDX);
@@ -266,20 +270,19 @@ impl FarCifs {
         }
         self.reading
             .end_runs(|id, _| file.is_none_or(|file| file == id), out, stats);
-        if let Some(told) = told {
-            self.handle_left(&told);
-        }
+        let told = told.map(|told| left_by(&told));
+        let is_unknown =
+            |told: &OplockBreak| !self.reading.files.handle_oplock(told.file, told.oplock);
+        let unknown = told.filter(is_unknown);
+        let waits = unknown.is_some_and(|told| self.keep_early_break(told, packet));
         self.review_writing(out);
-        false
+        waits
     }
 
     /// So much is left of an oplock.
     pub(super) fn handle_left(&mut self, told: &LockingRequest) {
-        let left = match told.left {
-            LEFT_II => smb2::open::OPLOCK_II,
-            _ => smb2::open::OPLOCK_NONE,
-        };
-        self.reading.files.handle_oplock(file_id(told.file), left);
+        let told = left_by(told);
+        self.reading.files.handle_oplock(told.file, told.oplock);
     }
 }
 
@@ -294,9 +297,14 @@ fn gives_way(status: u32) -> bool {
     [STATUS_OK, STATUS_INVALID_HANDLE].contains(&status)
 }
 
-/// Whether it asked for an oplock that the client shall not hear of.
-fn is_lent(request: &Request) -> bool {
-    matches!(request.purpose, Purpose::Create { is_lent: true, .. })
+/// A break, or what a client gives up, in SMB2's words.
+fn left_by(told: &LockingRequest) -> OplockBreak {
+    let oplock = match told.left {
+        LEFT_II => smb2::open::OPLOCK_II,
+        _ => smb2::open::OPLOCK_NONE,
+    };
+    let file = file_id(told.file);
+    OplockBreak { oplock, file }
 }
 
 /// An oplock in SMB2's words.

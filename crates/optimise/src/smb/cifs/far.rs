@@ -26,6 +26,7 @@ use super::super::smb2::open::{FileId, SHARE_WRITE};
 use super::super::writing::{Writing, may_be_late};
 use super::agreed::Agreed;
 use super::asked::lone_write;
+use super::early::EarlyBreaks;
 use super::effect::{effects, has_locks};
 use super::multiplex::{Multiplex, Purpose, Request};
 use super::{file_id, is_write, part_of};
@@ -56,6 +57,7 @@ pub struct FarCifs {
     /// Writes of the client's; the near half counts them, too.
     writes: u64,
     pub(in crate::smb) lent: Lent,
+    pub(super) early: EarlyBreaks,
     /// Multiplex ids of oplocks given back.
     pub(super) silent: VecDeque<u16>,
     /// Shares that are folders.
@@ -88,6 +90,7 @@ impl FarCifs {
             writing: Writing::default(),
             writes: 0,
             lent: Lent::default(),
+            early: EarlyBreaks::default(),
             silent: VecDeque::new(),
             disks: BTreeSet::new(),
             now_ns: 0,
@@ -360,7 +363,8 @@ impl FarCifs {
         if header.is_raw() {
             out.local(packet);
             // A break of an oplock that the client knows nothing of could not be found in there.
-            self.is_blind = self.has_begun && self.lent.is_empty();
+            let is_lent = !self.lent.is_empty() || self.multiplex.is_borrowing();
+            self.is_blind = self.has_begun && !is_lent;
             return match self.is_blind {
                 true => Ok(()),
                 false => Err(Reason::SmbDialect),

@@ -13,6 +13,7 @@
 //! | `agreed` | what was negotiated |
 //! | `asked` | reads and writes that a half may answer |
 //! | `lending` | oplocks that it holds for clients that ask for none |
+//! | `early` | breaks that overtake the answer to the open |
 //! | `behind` | what becomes of writes that were answered |
 //! | `refused` | lets the server refuse what must not be done behind one that failed |
 //! | `effect` | what a client's message means for what was read ahead |
@@ -21,6 +22,7 @@ pub mod agreed;
 mod answers;
 pub mod asked;
 mod behind;
+mod early;
 pub mod effect;
 mod far;
 mod lending;

@@ -45,6 +45,14 @@ pub struct Request {
     pub closes: Option<FileId>,
 }
 
+impl Request {
+    /// Whether it asks for an oplock that the client shall not hear of.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        matches!(self.purpose, Purpose::Create { is_lent: true, .. })
+    }
+}
+
 /// A request of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Own {
@@ -136,6 +144,19 @@ impl Multiplex {
             _ => false,
         };
         self.clients.values().any(is_at)
+    }
+
+    /// Whether a file is being opened,
+    #[must_use]
+    pub fn has_opens(&self) -> bool {
+        let is_open = |request: &Request| matches!(request.purpose, Purpose::Create { .. });
+        self.clients.values().any(is_open)
+    }
+
+    /// or one with an oplock that the client did not ask for.
+    #[must_use]
+    pub fn is_borrowing(&self) -> bool {
+        self.clients.values().any(Request::is_lent)
     }
 
     /// Requests of ours.
