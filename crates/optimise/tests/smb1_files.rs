@@ -1,5 +1,6 @@
 //! SMB1 said word by word, by a client and a server that do what those of the model do not: what becomes of the oplock of a file
-//! that is opened while it is taken back.
+//! that is opened while it is taken back, or
+//! closed otherwise than by CLOSE.
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
@@ -9,14 +10,16 @@ use farhaul_optimise::smb::smb1::connect::{
     NT_LM, NegotiateRequest, NegotiateResponse, SessionSetupRequest,
 };
 use farhaul_optimise::smb::smb1::header::{
-    FLAG2_NT_STATUS, Header, LOCKING_ANDX, MULTIPLEX_NONE, NEGOTIATE, NT_CREATE_ANDX, READ_ANDX,
-    SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, chain_end, emit_block, first_block,
+    CLOSE, CLOSE_AND_TREE_DISC, FLAG2_NT_STATUS, HEADER_BYTES, Header, LOCKING_ANDX, LOGOFF_ANDX,
+    MULTIPLEX_NONE, NEGOTIATE, NT_CREATE_ANDX, NT_TRANSACT, OPEN_ANDX, PROCESS_EXIT, READ_ANDX,
+    SESSION_SETUP_ANDX, TRANSACTION2, TREE_CONNECT_ANDX, TREE_DISCONNECT, WRITE_ANDX, chain_end,
+    emit_block, first_block,
 };
 use farhaul_optimise::smb::smb1::open::{
-    ASKS_BATCH, ASKS_OPLOCK, LEFT_II, LEFT_NONE, LockingRequest, NtCreateRequest, NtCreateResponse,
-    OPLOCK_BATCH, OPLOCK_EXCLUSIVE, OPLOCK_NONE,
+    ASKS_BATCH, ASKS_OPLOCK, CloseRequest, LEFT_II, LEFT_NONE, LockingRequest, NtCreateRequest,
+    NtCreateResponse, OPLOCK_BATCH, OPLOCK_EXCLUSIVE, OPLOCK_NONE,
 };
-use farhaul_optimise::smb::smb1::transfer::{ReadRequest, emit_read_response};
+use farhaul_optimise::smb::smb1::transfer::{ReadRequest, emit_read_response, emit_write_request};
 use farhaul_optimise::smb::smb2::open::DISPOSITION_OPEN;
 use farhaul_optimise::{Half, Output, Reason, Settings};
 
@@ -31,6 +34,11 @@ const BLOCK: u32 = 61_440;
 /// The client's own oplock, and none: one is borrowed.
 const OWN: u32 = ASKS_OPLOCK | ASKS_BATCH;
 const NONE: u32 = 0;
+const WRITE_AND_CLOSE: u8 = 0x2c;
+const OPEN: u8 = 0x02;
+const DISK_FULL: u32 = 0xc000_007f;
+const INVALID_HANDLE: u32 = 0xc000_0008;
+const NETWORK_SESSION_EXPIRED: u32 = 0xc000_035c;
 
 /// Client and server say what the test lets them say; between the halves everything arrives at once.
 struct Wire {
@@ -195,19 +203,91 @@ impl Wire {
     }
 
     fn ask_open(&mut self, flags: u32) -> Header {
-        let create = NtCreateRequest {
-            flags,
-            access: 0x12_019f,
-            share: SHARE_ALL,
-            disposition: DISPOSITION_OPEN,
-            options: 0,
-            name: b"f\0".to_vec(),
-        };
-        self.ask(NT_CREATE_ANDX, |it| create.emit(it))
+        self.ask(NT_CREATE_ANDX, |it| create(flags).emit(it))
     }
 
     fn answer_open(&mut self, asked: &Header, file: u16, oplock: u8) {
         self.answer(asked, |it| opened(file, oplock).emit(it));
+    }
+
+    /// The client asks for what closes a file.
+    fn ask_end(&mut self, end: End, file: u16) -> Header {
+        match end {
+            End::Close => self.ask(CLOSE, |it| close(file).emit(it)),
+            End::WriteAndClose => {
+                let words = [&file.to_le_bytes()[..], &[0; 10]].concat();
+                self.ask(WRITE_AND_CLOSE, |it| emit_block(&words, &[0], it))
+            }
+            End::ReadAndClose => self.ask(READ_ANDX, |it| {
+                chain(it, |it| read(file).emit(it), CLOSE);
+                close(file).emit(it);
+            }),
+            End::Leave(command) => {
+                let words = if command == LOGOFF_ANDX {
+                    chain_end()
+                } else {
+                    Vec::new()
+                };
+                self.ask(command, |it| emit_block(&words, &[], it))
+            }
+        }
+    }
+
+    fn answer_end(&mut self, end: End, asked: &Header) {
+        self.answer(asked, |it| match end {
+            End::ReadAndClose => {
+                chain(it, |it| emit_read_response(&[5; 10], it), CLOSE);
+                emit_block(&[], &[], it);
+            }
+            End::WriteAndClose => emit_block(&[0, 0], &[], it),
+            End::Leave(LOGOFF_ANDX) => emit_block(&chain_end(), &[], it),
+            End::Close | End::Leave(_) => emit_block(&[], &[], it),
+        });
+    }
+
+    /// The client opens a file otherwise, with an oplock of its own, and has this number.
+    fn open_by(&mut self, command: u8, file: u16) {
+        let file = file.to_le_bytes();
+        let (mut asks, mut says, bytes) = match command {
+            OPEN_ANDX => (vec![0; 30], vec![0; 30], Vec::new()),
+            OPEN => (vec![0; 4], vec![0; 14], Vec::new()),
+            // Parameters lie behind the words, their length, and a byte.
+            TRANSACTION2 => (vec![0; 30], vec![0; 20], [&[0], &file[..]].concat()),
+            _ => (vec![0; 38], vec![0; 36], [&[0, 1, 0], &file[..]].concat()),
+        };
+        let mut put = |at: usize, bytes: &[u8]| says[at..at + bytes.len()].copy_from_slice(bytes);
+        match command {
+            OPEN_ANDX => put(4, &file),
+            OPEN => put(0, &file),
+            TRANSACTION2 => {
+                put(6, &[2]);
+                put(8, &[HEADER_BYTES as u8 + 1 + 20 + 2 + 1]);
+            }
+            _ => {
+                put(11, &[4]);
+                put(15, &[HEADER_BYTES as u8 + 1 + 36 + 2 + 1]);
+                // NT_TRANSACT_CREATE.
+                asks[36] = 1;
+            }
+        }
+        if command == OPEN_ANDX {
+            asks[0] = 0xff;
+            says[0] = 0xff;
+        }
+        let asked = self.ask(command, |it| emit_block(&asks, &[], it));
+        self.answer(&asked, |it| emit_block(&says, &bytes, it));
+        self.told(NEAR);
+        self.told(FAR);
+    }
+
+    /// A write that the near half has answered, and the server refuses.
+    fn fail_write(&mut self, file: u16) {
+        self.ask(WRITE_ANDX, |it| {
+            emit_write_request(file, 0, 0, &[1; 100], it)
+        });
+        assert_eq!(self.client_heard().1, 1, "not early");
+        let (asked, _) = self.told(FAR).pop().unwrap();
+        self.answer_with(&asked, DISK_FULL, |it| emit_block(&[], &[], it));
     }
 
     /// An open that nothing comes in between of.
@@ -236,19 +316,23 @@ impl Wire {
     /// The client reads the beginning of a file, and whether the server is asked for more than that.
     fn is_read_ahead(&mut self, file: u16) -> bool {
         self.told(FAR);
-        let read = ReadRequest {
-            file,
-            offset: 0,
-            length: BLOCK,
-            length_min: 0,
-            remaining: 0,
-        };
-        let asked = self.ask(READ_ANDX, |it| read.emit(it));
+        let asked = self.ask(READ_ANDX, |it| read(file).emit(it));
         let (_, reads) = self.server_heard();
         self.answer(&asked, |it| emit_read_response(&[5; BLOCK as usize], it));
         let (_, more) = self.server_heard();
         self.told(NEAR);
         reads + more > 1
+    }
+}
+
+fn create(flags: u32) -> NtCreateRequest {
+    NtCreateRequest {
+        flags,
+        access: 0x12_019f,
+        share: SHARE_ALL,
+        disposition: DISPOSITION_OPEN,
+        options: 0,
+        name: b"f\0".to_vec(),
     }
 }
 
@@ -264,6 +348,48 @@ fn opened(file: u16, oplock: u8) -> NtCreateResponse {
 
 fn locking(message: &[u8]) -> LockingRequest {
     LockingRequest::parse(&first_block(message).unwrap()).unwrap()
+}
+
+/// What closes a file.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Close,
+    WriteAndClose,
+    ReadAndClose,
+    /// A share, a session, a process.
+    Leave(u8),
+}
+
+const ENDS: [End; 7] = [
+    End::Close,
+    End::WriteAndClose,
+    End::ReadAndClose,
+    End::Leave(TREE_DISCONNECT),
+    End::Leave(CLOSE_AND_TREE_DISC),
+    End::Leave(LOGOFF_ANDX),
+    End::Leave(PROCESS_EXIT),
+];
+
+fn close(file: u16) -> CloseRequest {
+    CloseRequest { file, modified: 0 }
+}
+
+fn read(file: u16) -> ReadRequest {
+    ReadRequest {
+        file,
+        offset: 0,
+        length: BLOCK,
+        length_min: 0,
+        remaining: 0,
+    }
+}
+
+/// The first command of a message, and that another is behind it.
+fn chain(message: &mut Vec<u8>, first: impl FnOnce(&mut Vec<u8>), next: u8) {
+    first(message);
+    let at = message.len() as u16;
+    message[HEADER_BYTES + 1] = next;
+    message[HEADER_BYTES + 3..HEADER_BYTES + 5].copy_from_slice(&at.to_le_bytes());
 }
 
 /// A server with several threads may tell of a break before it has answered the open. Of one that was borrowed the client
@@ -356,4 +482,150 @@ fn no_more_breaks_are_kept_than_there_is_room_for() {
     let (rest, _) = wire.client_heard();
     assert_eq!(told.len() + rest.len(), 100);
     assert!(!wire.is_read_ahead(5));
+}
+
+/// Whatever closes a file, a break of its number is no more of what was borrowed for it.
+#[test]
+fn a_loan_ends_with_its_file() {
+    for end in ENDS {
+        let mut wire = Wire::new();
+        wire.open(NONE, 5);
+        let asked = wire.ask_end(end, 5);
+        wire.answer_end(end, &asked);
+        wire.told(NEAR);
+        wire.break_to(5, LEFT_NONE);
+        assert_eq!(wire.client_heard(), (vec![5], 0), "{end:?}");
+    }
+}
+
+/// The file is open still, and somebody waits for it: whether that is told before the server refuses or behind.
+#[test]
+fn a_loan_outlives_what_was_to_close_its_file() {
+    for (end, is_before) in ENDS.into_iter().flat_map(|end| [(end, true), (end, false)]) {
+        let mut wire = Wire::new();
+        wire.open(NONE, 5);
+        let asked = wire.ask_end(end, 5);
+        wire.told(FAR);
+        if is_before {
+            wire.break_to(5, LEFT_NONE);
+        }
+        wire.answer_with(&asked, NETWORK_SESSION_EXPIRED, |it| {
+            emit_block(&[], &[], it)
+        });
+        if !is_before {
+            wire.break_to(5, LEFT_NONE);
+        }
+        assert_eq!(wire.server_heard(), (vec![5], 0), "{end:?}");
+        assert_eq!(wire.client_heard(), (Vec::new(), 1), "{end:?}");
+        assert!(!wire.is_read_ahead(5), "{end:?}");
+    }
+}
+
+/// What another process, session or share has open is not closed.
+#[test]
+fn who_leaves_closes_its_own_files() {
+    type Change = fn(&mut Header);
+    let others: [(u8, Change); 5] = [
+        (TREE_DISCONNECT, |other| other.tree += 1),
+        (CLOSE_AND_TREE_DISC, |other| other.tree += 1),
+        (LOGOFF_ANDX, |other| other.user += 1),
+        (PROCESS_EXIT, |other| other.process += 1),
+        (PROCESS_EXIT, |other| other.user += 1),
+    ];
+    for (command, make_other) in others {
+        let end = End::Leave(command);
+        let mut wire = Wire::new();
+        wire.open(NONE, 5);
+        make_other(&mut wire.asks);
+        let asked = wire.ask_end(end, 5);
+        wire.answer_end(end, &asked);
+        wire.told(NEAR);
+        wire.told(FAR);
+        wire.break_to(5, LEFT_NONE);
+        assert_eq!(wire.client_heard(), (Vec::new(), 0), "{end:?}");
+        assert_eq!(wire.server_heard(), (vec![5], 0), "{end:?}");
+    }
+}
+
+/// However the file before has ended, also where nobody saw it: what has the number now is another one.
+#[test]
+fn who_is_given_a_number_again_hears_of_its_breaks() {
+    for command in [OPEN_ANDX, OPEN, TRANSACTION2, NT_TRANSACT, NT_CREATE_ANDX] {
+        let mut wire = Wire::new();
+        wire.open(NONE, 5);
+        match command {
+            NT_CREATE_ANDX => wire.open(OWN, 5),
+            command => wire.open_by(command, 5),
+        }
+        wire.break_to(5, LEFT_NONE);
+        assert_eq!(wire.client_heard(), (vec![5], 0), "{command:#x}");
+        assert_eq!(wire.server_heard(), (Vec::new(), 0), "{command:#x}");
+    }
+}
+
+/// What is not followed is known: a break of it does not wait for an open that waits for it.
+#[test]
+fn a_break_of_what_is_opened_otherwise_is_told_at_once() {
+    for command in [OPEN_ANDX, OPEN, TRANSACTION2, NT_TRANSACT] {
+        let mut wire = Wire::new();
+        wire.open_by(command, 5);
+        wire.ask_open(NONE);
+        wire.break_to(5, LEFT_NONE);
+        assert_eq!(wire.client_heard(), (vec![5], 0), "{command:#x}");
+    }
+}
+
+/// Behind an open in the same message CLOSE is of what that opens, and names nothing.
+#[test]
+fn what_is_closed_in_the_message_that_opens_it_is_not_read_ahead() {
+    for is_closed in [false, true] {
+        let mut wire = Wire::new();
+        let asked = wire.ask(NT_CREATE_ANDX, |it| {
+            chain(it, |it| create(OWN).emit(it), CLOSE);
+            close(0xffff).emit(it);
+        });
+        let status = if is_closed {
+            0
+        } else {
+            NETWORK_SESSION_EXPIRED
+        };
+        wire.answer_with(&asked, status, |it| {
+            chain(it, |it| opened(5, OPLOCK_BATCH).emit(it), CLOSE);
+            emit_block(&[], &[], it);
+        });
+        wire.told(NEAR);
+        assert!(!wire.is_read_ahead(5));
+    }
+}
+
+/// A server that is to refuse the first part of a message does not close the file behind it, and the client shall know
+/// until it does.
+#[test]
+fn what_failed_is_told_until_the_file_is_closed() {
+    let mut wire = Wire::new();
+    wire.open(OWN, 5);
+    wire.fail_write(5);
+    let asked = wire.ask(WRITE_ANDX, |it| {
+        chain(it, |it| emit_write_request(5, 100, 0, &[1; 100], it), CLOSE);
+        close(5).emit(it);
+    });
+    wire.answer_with(&asked, INVALID_HANDLE, |it| emit_block(&[], &[], it));
+    assert_eq!(wire.told(NEAR)[0].0.status, DISK_FULL);
+    for expected in [DISK_FULL, 0] {
+        let asked = wire.ask_end(End::Close, 5);
+        wire.answer_end(End::Close, &asked);
+        assert_eq!(wire.told(NEAR)[0].0.status, expected);
+    }
+}
+
+#[test]
+fn what_failed_is_told_to_who_leaves() {
+    for end in ENDS {
+        let mut wire = Wire::new();
+        wire.open(OWN, 5);
+        wire.fail_write(5);
+        let asked = wire.ask_end(end, 5);
+        wire.answer_end(end, &asked);
+        assert_eq!(wire.told(NEAR)[0].0.status, DISK_FULL, "{end:?}");
+    }
 }

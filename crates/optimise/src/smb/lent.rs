@@ -196,11 +196,13 @@ impl Lent {
     /// What can be given back: `is_busy` files wait.
     pub fn next_owed(&mut self, is_busy: impl Fn(FileId) -> bool) -> Option<(FileId, u64, u32)> {
         let loans = &self.loans;
-        let is_open = |file: &FileId| loans.get(file).is_some_and(|loan| !loan.is_closing);
-        self.owed.retain(is_open);
-        let file = self.owed.iter().copied().find(|file| !is_busy(*file))?;
-        let loan = self.loans.get(&file)?;
-        Some((file, loan.session, loan.tree))
+        self.owed.retain(|file| loans.contains_key(file));
+        let mut owed = self.owed.iter().map(|file| (*file, loans.get(file)));
+        // One that is being closed is owed on if the server refuses that.
+        owed.find_map(|(file, loan)| {
+            let loan = loan.filter(|loan| !loan.is_closing && !is_busy(file))?;
+            Some((file, loan.session, loan.tree))
+        })
     }
 }
 
@@ -302,6 +304,24 @@ impl FarSmb {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whatever the server says of the CLOSE, it wants the oplock back or has it.
+    #[test]
+    fn what_is_wanted_back_while_it_is_being_closed_is_owed_on() {
+        for is_refused in [false, true] {
+            let (file, mut lent) = (FileId::RELATED, Lent::default());
+            assert!(lent.handle_granted(file, 1, 2, OPLOCK_EXCLUSIVE));
+            lent.handle_closing(file);
+            assert!(lent.handle_recalled(file, false, 0, &mut Outbox::default()));
+            assert_eq!(lent.next_owed(|_| false), None);
+            match is_refused {
+                true => lent.handle_still_open(file),
+                false => lent.handle_closed(file),
+            }
+            let owed = is_refused.then_some((file, 1, 2));
+            assert_eq!(lent.next_owed(|_| false), owed);
+        }
+    }
 
     #[test]
     fn names_of_streams_are_known() {

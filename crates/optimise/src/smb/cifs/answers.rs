@@ -6,8 +6,7 @@ use super::super::files::{OpenFile, Protection};
 use super::super::netbios::{self, PREFIX_BYTES};
 use super::super::reading::OwnRead;
 use super::super::smb1::header::{
-    CLOSE, FLUSH, Header, LOCKING_ANDX, LOGOFF_ANDX, PROCESS_EXIT, SESSION_SETUP_ANDX,
-    TREE_CONNECT_ANDX, TREE_DISCONNECT, blocks, first_block,
+    FLUSH, Header, LOCKING_ANDX, SESSION_SETUP_ANDX, TREE_CONNECT_ANDX, blocks, first_block,
 };
 use super::super::smb1::open::{
     LEFT_II, LockingRequest, NtCreateResponse, OPLOCK_BATCH, OPLOCK_EXCLUSIVE, OPLOCK_II,
@@ -20,6 +19,7 @@ use super::super::smb2::transfer::{STATUS_END_OF_FILE, STATUS_OK};
 use super::far::FarCifs;
 use super::file_id;
 use super::multiplex::{Own, Purpose, Request};
+use super::numbers::{is_closed, is_left};
 use crate::output::Outbox;
 use crate::reason::Reason;
 use crate::stats::Stats;
@@ -32,15 +32,6 @@ const FILES_ALL: u16 = 0xffff;
 const STATUS_INVALID_HANDLE: u32 = 0xc000_0008;
 /// ResourceType of a file on a disk.
 const RESOURCE_DISK: u16 = 0;
-
-/// Whether what is left by this had opened a file so.
-fn is_left(leaving: &Header, opener: &Header) -> bool {
-    match leaving.command {
-        TREE_DISCONNECT => opener.tree == leaving.tree,
-        PROCESS_EXIT => opener.has_process_of(leaving),
-        _ => opener.user == leaving.user,
-    }
-}
 
 impl FarCifs {
     pub(super) fn handle_response(
@@ -115,34 +106,18 @@ impl FarCifs {
             let is_meant = |file| openers.get(&file).is_some_and(is_meant);
             self.writing.failure_among(is_meant)
         };
-        match header.command {
+        match request.purpose {
             // Of all that the process has open (MS-CIFS 2.2.4.6).
-            FLUSH if request.file == Some(file_id(FILES_ALL)) => {
+            _ if header.command == FLUSH && request.file == Some(file_id(FILES_ALL)) => {
                 among(&|opener| opener.has_process_of(header))
             }
             // What closes files is the last that can tell.
-            TREE_DISCONNECT | LOGOFF_ANDX | PROCESS_EXIT => {
-                among(&|opener| is_left(header, opener))
-            }
+            Purpose::Leave(leaving) => among(&|opener| is_left(&leaving, opener)),
             _ => {
                 let file = request.file?;
-                // A CLOSE that is refused for now comes again.
-                let is_over = request.closes.is_some() && gives_way(header.status);
+                let is_over = request.closes.is_some() && is_closed(header);
                 self.writing.failure_of(file, is_over)
             }
-        }
-    }
-
-    /// Files of a share, a session or a process that is left.
-    fn leave(&mut self, header: &Header, out: &mut Outbox, stats: &mut Stats) {
-        let openers = self.openers.iter();
-        let left: Vec<_> = openers
-            .filter(|(_, opener)| is_left(header, opener))
-            .collect();
-        let left: Vec<_> = left.into_iter().map(|(file, _)| *file).collect();
-        for file in left {
-            self.reading.end_runs(|id, _| id == file, out, stats);
-            self.forget(file);
         }
     }
 
@@ -183,15 +158,7 @@ impl FarCifs {
         out: &mut Outbox,
         stats: &mut Stats,
     ) {
-        // Behind something that failed it is not closed.
-        let is_closed = header.command == CLOSE || gives_way(header.status);
-        if let Some(id) = request.closes.filter(|_| is_closed) {
-            self.lent.handle_closed(id);
-            self.openers.remove(&id);
-        }
-        if [TREE_DISCONNECT, LOGOFF_ANDX, PROCESS_EXIT].contains(&header.command) {
-            self.leave(header, out, stats);
-        }
+        self.handle_numbers(request, header, message, out, stats);
         let Ok(block) = first_block(message) else {
             return;
         };
@@ -199,7 +166,8 @@ impl FarCifs {
             return;
         }
         match request.purpose {
-            Purpose::Pass => (),
+            Purpose::Pass | Purpose::Open => (),
+            Purpose::Leave(leaving) => self.leave(&leaving, out, stats),
             Purpose::Tree => {
                 let trees = blocks(message).unwrap_or_default().into_iter();
                 for tree in trees.filter(|block| block.command == TREE_CONNECT_ANDX) {
@@ -212,11 +180,10 @@ impl FarCifs {
                 may_be_late,
                 is_lent,
             } => {
-                if let Ok(opened) = NtCreateResponse::parse(&block) {
+                // What is closed in the same message is not.
+                let opened = NtCreateResponse::parse(&block).ok();
+                if let Some(opened) = opened.filter(|_| request.closes.is_none()) {
                     let id = file_id(opened.file);
-                    // The number may have been another's.
-                    self.reading.end_runs(|other, _| other == id, out, stats);
-                    self.forget(id);
                     self.handle_opened((&asked, is_lent), are_writers_denied, &opened);
                     self.take_early_break(id, is_lent, out, stats);
                     self.consider_writing(id, may_be_late, out);
@@ -293,7 +260,7 @@ fn is_interim(header: &Header, message: &[u8]) -> bool {
 }
 
 /// As of SMB2 (`smb/refused`): the server has done what was asked, or has refused it as it was meant to.
-fn gives_way(status: u32) -> bool {
+pub(super) fn gives_way(status: u32) -> bool {
     [STATUS_OK, STATUS_INVALID_HANDLE].contains(&status)
 }
 

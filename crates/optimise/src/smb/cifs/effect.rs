@@ -82,8 +82,7 @@ fn changed_at(block: &Block<'_>) -> Option<usize> {
                 .then_some(block.words_at + FILE_AT_CHAINED)
         }
         TRANSACTION2 => {
-            let function = Reader::new(block.words, 28).u16().ok()?;
-            let is_it = function == SET_FILE_INFORMATION;
+            let is_it = transaction2_of(block)? == SET_FILE_INFORMATION;
             is_it.then(|| parameters_at(block)).flatten()
         }
         command => OF_FILES.contains(&command).then_some(block.words_at),
@@ -115,8 +114,8 @@ fn effect(message: &[u8], block: &Block<'_>) -> Vec<Effect> {
         },
         OPEN_ANDX => vec![Effect::Replaces],
         TRANSACTION2 => transaction2(message, block),
-        NT_TRANSACT => match Reader::new(block.words, 36).u16() {
-            Ok(function) if NT_TRANSACTIONS_THAT_ONLY_ASK.contains(&function) => Vec::new(),
+        NT_TRANSACT => match nt_transaction_of(block) {
+            Some(function) if NT_TRANSACTIONS_THAT_ONLY_ASK.contains(&function) => Vec::new(),
             _ => vec![Effect::Everything],
         },
         WRITE_AND_CLOSE => match first_word(block) {
@@ -133,12 +132,23 @@ fn effect(message: &[u8], block: &Block<'_>) -> Vec<Effect> {
     }
 }
 
-/// MS-CIFS 2.2.4.46.1: the first word of its setup says what it does.
+/// What a request of a transaction does: the first word of its setup (MS-CIFS 2.2.4.46.1).
+#[must_use]
+pub fn transaction2_of(block: &Block<'_>) -> Option<u16> {
+    Reader::new(block.words, 28).u16().ok()
+}
+
+/// The same of NT's (MS-CIFS 2.2.4.62.1).
+#[must_use]
+pub fn nt_transaction_of(block: &Block<'_>) -> Option<u16> {
+    Reader::new(block.words, 36).u16().ok()
+}
+
 fn transaction2(message: &[u8], block: &Block<'_>) -> Vec<Effect> {
-    match Reader::new(block.words, 28).u16() {
-        Ok(function) if TRANSACTIONS2_THAT_ONLY_ASK.contains(&function) => Vec::new(),
-        Ok(SET_PATH_INFORMATION) => vec![Effect::Replaces],
-        Ok(SET_FILE_INFORMATION) => match parameter_file(message, block) {
+    match transaction2_of(block) {
+        Some(function) if TRANSACTIONS2_THAT_ONLY_ASK.contains(&function) => Vec::new(),
+        Some(SET_PATH_INFORMATION) => vec![Effect::Replaces],
+        Some(SET_FILE_INFORMATION) => match parameter_file(message, block) {
             Some(file) => vec![Effect::Changes(Some(file))],
             None => vec![Effect::Everything],
         },

@@ -17,8 +17,9 @@ use super::super::netbios::{PREFIX_BYTES, Packets, Piece};
 use super::super::reading::Reading;
 use super::super::smb1::connect::SessionSetupRequest;
 use super::super::smb1::header::{
-    FLUSH, Header, LOCKING_ANDX, NT_CANCEL, NT_CREATE_ANDX, READ_ANDX, SESSION_SETUP_ANDX,
-    TREE_CONNECT_ANDX, TREE_DISCONNECT, blocks, first_block, lone_block,
+    CLOSE_AND_TREE_DISC, FLUSH, Header, LOCKING_ANDX, LOGOFF_ANDX, NT_CANCEL, NT_CREATE_ANDX,
+    NT_TRANSACT, PROCESS_EXIT, READ_ANDX, SESSION_SETUP_ANDX, TRANSACTION2, TREE_CONNECT_ANDX,
+    TREE_DISCONNECT, blocks, first_block, lone_block,
 };
 use super::super::smb1::open::{FlushRequest, LockingRequest, NtCreateRequest};
 use super::super::smb1::transfer::ReadRequest;
@@ -29,6 +30,7 @@ use super::asked::lone_write;
 use super::early::EarlyBreaks;
 use super::effect::{effects, has_locks};
 use super::multiplex::{Multiplex, Purpose, Request};
+use super::numbers::is_open;
 use super::{file_id, is_write, part_of};
 use crate::output::Outbox;
 use crate::reason::Reason;
@@ -458,10 +460,10 @@ impl FarCifs {
                 Purpose::Tree
             }
             TREE_CONNECT_ANDX => Purpose::Tree,
-            TREE_DISCONNECT => {
-                self.disks.remove(&header.tree);
-                Purpose::Pass
+            CLOSE_AND_TREE_DISC | TREE_DISCONNECT | LOGOFF_ANDX | PROCESS_EXIT => {
+                Purpose::Leave(*header)
             }
+            TRANSACTION2 | NT_TRANSACT if is_open(&first) => Purpose::Open,
             NT_CREATE_ANDX => {
                 NtCreateRequest::parse(&first).map_or(Purpose::Pass, |create| Purpose::Create {
                     asked: *header,

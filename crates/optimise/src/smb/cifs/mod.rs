@@ -13,6 +13,7 @@
 //! | `agreed` | what was negotiated |
 //! | `asked` | reads and writes that a half may answer |
 //! | `lending` | oplocks that it holds for clients that ask for none |
+//! | `numbers` | which files an answer opens and closes |
 //! | `early` | breaks that overtake the answer to the open |
 //! | `behind` | what becomes of writes that were answered |
 //! | `refused` | lets the server refuse what must not be done behind one that failed |
@@ -27,6 +28,7 @@ pub mod effect;
 mod far;
 mod lending;
 mod multiplex;
+mod numbers;
 mod own;
 mod refused;
 

@@ -26,6 +26,10 @@ pub enum Purpose {
         /// An oplock is asked for in the client's place.
         is_lent: bool,
     },
+    /// To learn which number a transaction gives to a file.
+    Open,
+    /// To know what is closed with a share, a session or a process.
+    Leave(Header),
     /// To learn what a share is.
     Tree,
     /// A read; so many changes had been seen.
@@ -90,6 +94,14 @@ impl Multiplex {
         let request = self.clients.remove(&id)?;
         self.changes -= usize::from(request.is_change);
         Some(request)
+    }
+
+    /// The server has given a number to another file: what was to close the one before has.
+    pub fn handle_given(&mut self, file: FileId) {
+        let requests = self.clients.values_mut();
+        requests
+            .filter(|request| request.closes == Some(file))
+            .for_each(|request| request.closes = None);
     }
 
     /// An id for a request of ours, if one is free.

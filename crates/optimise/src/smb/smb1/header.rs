@@ -38,6 +38,8 @@ pub const OPEN_ANDX: u8 = 0x2d;
 pub const READ_ANDX: u8 = 0x2e;
 /// SMB_COM_WRITE_ANDX.
 pub const WRITE_ANDX: u8 = 0x2f;
+/// SMB_COM_CLOSE_AND_TREE_DISC: reserved; who knows it leaves the share.
+pub const CLOSE_AND_TREE_DISC: u8 = 0x31;
 /// SMB_COM_TRANSACTION2.
 pub const TRANSACTION2: u8 = 0x32;
 /// SMB_COM_TREE_DISCONNECT.
