@@ -7,6 +7,7 @@
 mod bench;
 mod clock;
 mod copy;
+mod derived;
 mod flat;
 mod judge;
 mod lanes;
@@ -29,10 +30,10 @@ use crate::measurement::{Measurement, Row};
 use crate::plan::{Cell, Plan};
 
 use bench::{Bench, LabBench};
+pub use derived::{EXTRA_BYTES, EXTRA_READS, OF_DIRECT, OFF_EXPECTED};
 use lanes::Lanes;
 use rows::Sample;
 pub(crate) use rows::{BUFFERS, COMMIT, DIALECT, SERVER_BUFFERS};
-pub use rows::{EXTRA_BYTES, EXTRA_READS, OF_DIRECT, OFF_EXPECTED};
 
 /// A copy that was disturbed is done again, so often in all.
 const ATTEMPTS_MAX: u32 = 3;
@@ -212,7 +213,7 @@ impl State<'_> {
     }
 
     fn write(&mut self, plan: &Plan, options: &StudyOptions) -> Result<(), LabError> {
-        rows::compare(&mut self.document, plan);
+        derived::compare(&mut self.document, plan);
         rows::sort(&mut self.document, plan);
         self.document.write(&options.out).map(drop)
     }

@@ -1,25 +1,13 @@
-//! From a cell's samples to its row, and from rows to how much faster a configuration is than none.
+//! From a cell's samples to its row.
 
 use serde_json::Value;
 
+use super::derived::is_derived;
 use super::judge::{Ended, Run, Verdict};
 use super::sockets::Sockets;
 use crate::capture::Crossed;
 use crate::measurement::{Measurement, Op, Row};
-use crate::plan::{Cell, Config, Expected, Plan, Work};
-
-/// Metric of how many times faster than B.
-pub const OF_DIRECT: &str = "of_direct";
-/// Metric of how far a cell is off what somebody else found.
-pub const OFF_EXPECTED: &str = "off_expected";
-
-/// Metric of what the server is asked to read beyond what the client asks, as a share of that, in requests.
-pub const EXTRA_READS: &str = "extra_reads";
-/// The same in bytes.
-pub const EXTRA_BYTES: &str = "extra_bytes";
-
-/// A tunnel that does not look into the protocol need not be faster than B, but no slower, within what one measures.
-const NO_SLOWER: f64 = 0.98;
+use crate::plan::{Cell, Plan, Work};
 
 /// Commit of the sources that a row was made from: a document may have rows of several.
 pub(crate) const COMMIT: &str = "commit";
@@ -68,25 +56,7 @@ pub(super) fn row(
         .filter_map(|sample| sample.verdict.value)
         .collect();
     let mut row = Row::of_samples(&scenario, config, metric, unit, &values);
-    let least = |limits: f64, sample: &Sample| {
-        sample
-            .verdict
-            .limit
-            .map_or(limits, |limit| limit.min(limits))
-    };
-    let limit = samples.iter().fold(f64::INFINITY, least);
-    row = row.limit(limit);
-    if let (true, Some(share), true) = (
-        cell.config.is_accelerated(),
-        cell.least_of_limit,
-        limit.is_finite(),
-    ) {
-        let share = share * (1.0 - cell.circuit.loss);
-        row = match cell.work.is_throughput() {
-            true => row.target(Op::AtLeast, share * limit),
-            false => row.target(Op::AtMost, limit / share),
-        };
-    }
+    row = limited(row, cell, samples);
     let faults = samples.iter().flat_map(|sample| &sample.verdict.faults);
     let faults: Vec<_> = failures.iter().chain(faults).collect();
     let doubts: Vec<_> = samples
@@ -125,6 +95,29 @@ pub(super) fn row(
             row.detail("ended", ended_word(&cut_short.run.ended))
         }
         None => row,
+    }
+}
+
+/// What nothing can be above, of the least that was moved, and what share of it is asked for.
+fn limited(row: Row, cell: &Cell, samples: &[Sample]) -> Row {
+    let least = |limits: f64, sample: &Sample| {
+        sample
+            .verdict
+            .limit
+            .map_or(limits, |limit| limit.min(limits))
+    };
+    let limit = samples.iter().fold(f64::INFINITY, least);
+    let row = row.limit(limit);
+    let share = cell.least_of_limit.filter(|_| limit.is_finite());
+    match share.filter(|_| cell.config.is_accelerated()) {
+        None => row,
+        Some(share) => {
+            let share = share * (1.0 - cell.circuit.loss);
+            match cell.work.is_throughput() {
+                true => row.target(Op::AtLeast, share * limit),
+                false => row.target(Op::AtMost, limit / share),
+            }
+        }
     }
 }
 
@@ -219,100 +212,6 @@ fn wan_bytes(work: Work, crossed: &Crossed) -> u64 {
     }
 }
 
-/// Whether a row is made from others.
-fn is_derived(row: &Row) -> bool {
-    [OF_DIRECT, OFF_EXPECTED, EXTRA_READS, EXTRA_BYTES].contains(&row.metric.as_str())
-}
-
-/// Puts rows behind the others that say how many times faster each configuration is than B, what is read in vain, and how far
-/// what is known is off.
-pub(super) fn compare(document: &mut Measurement, plan: &Plan) {
-    document.rows.retain(|row| !is_derived(row));
-    let compared = plan.cells.iter();
-    let compared = compared.filter_map(|cell| comparison(document, cell));
-    let cells = plan.cells.iter();
-    let in_vain = cells.flat_map(|cell| extra(document, cell).unwrap_or_default());
-    let expected = plan.expected.iter();
-    let expected = expected.filter_map(|expected| distance(document, plan, expected));
-    let derived: Vec<Row> = compared.chain(in_vain).chain(expected).collect();
-    document.rows.extend(derived);
-}
-
-/// How far a cell is off what somebody else found, as a share of that; `None` as long as it has no value.
-fn distance(document: &Measurement, plan: &Plan, expected: &Expected) -> Option<Row> {
-    let mut cells = plan.cells.iter();
-    let cell = cells.find(|cell| cell.name() == expected.cell)?;
-    let (scenario, config) = (cell.scenario(), cell.config.word());
-    let mut rows = document.rows.iter();
-    let row = rows.find(|row| row.scenario == scenario && row.config == config)?;
-    let off = (row.value? / expected.value - 1.0).abs();
-    let row = Row::of(&scenario, config, OFF_EXPECTED, "", off)
-        .target(Op::AtMost, expected.within)
-        .detail("expected", expected.value)
-        .detail("unit", metric(cell).1);
-    Some(row)
-}
-
-/// What the server was asked to read beyond what a client asked that jumps about, in requests and in bytes. In requests it is less
-/// than nothing where a single one of ours was for several of the client's.
-fn extra(document: &Measurement, cell: &Cell) -> Option<Vec<Row>> {
-    if cell.work != Work::Random || !cell.config.is_accelerated() {
-        return None;
-    }
-    let (scenario, config) = (cell.scenario(), cell.config.word());
-    let mut rows = document.rows.iter();
-    let row =
-        rows.find(|row| row.scenario == scenario && row.config == config && row.value.is_some())?;
-    let asked = |key: &str| {
-        let count = row.detail.get(key)?.as_f64();
-        count.filter(|count| *count > 0.0)
-    };
-    let said = row.detail.get("gateway")?;
-    let (made, answered) = (
-        said["reads_made"].as_f64()?,
-        said["reads_answered"].as_f64()?,
-    );
-    let wasted_bytes = said["wasted_bytes"].as_f64()?;
-    let reads = (made - answered) / asked("read_requests")?;
-    let reads = Row::of(&scenario, config, EXTRA_READS, "", reads)
-        .detail("reads_made", made)
-        .detail("reads_answered", answered);
-    let bytes = wasted_bytes / asked("bytes")?;
-    let bytes = Row::of(&scenario, config, EXTRA_BYTES, "", bytes)
-        .detail("wasted_bytes", said["wasted_bytes"].clone());
-    let rows = [reads, bytes].map(|row| match cell.most_extra_reads {
-        Some(most) => row.target(Op::AtMost, most),
-        None => row,
-    });
-    Some(rows.into())
-}
-
-fn comparison(document: &Measurement, cell: &Cell) -> Option<Row> {
-    if cell.config == Config::B {
-        return None;
-    }
-    let scenario = cell.scenario();
-    let value = |config: &str| {
-        let mut rows = document.rows.iter();
-        let row = rows.find(|row| row.scenario == scenario && row.config == config)?;
-        row.value.filter(|value| *value > 0.0)
-    };
-    let (ours, direct) = (value(cell.config.word())?, value(Config::B.word())?);
-    let times = match cell.work.is_throughput() {
-        true => ours / direct,
-        false => direct / ours,
-    };
-    let row = Row::of(&scenario, cell.config.word(), OF_DIRECT, "x", times);
-    let least = match cell.config.is_accelerated() {
-        true => cell.least_of_direct,
-        false => cell.least_of_direct.map(|least| least.min(NO_SLOWER)),
-    };
-    Some(match least {
-        Some(least) => row.target(Op::AtLeast, least),
-        None => row,
-    })
-}
-
 /// Whether a document has this cell already, with a value that nothing is wrong with but that it may miss its target.
 pub(super) fn is_done(document: &Measurement, cell: &Cell) -> bool {
     let (scenario, config) = (cell.scenario(), cell.config.word());
@@ -395,7 +294,7 @@ pub(super) mod tests {
         }
     }
 
-    fn plan() -> Plan {
+    pub(crate) fn plan() -> Plan {
         let text = "name = 'x'\n[[cells]]\nrate = ['1mbit']\ndelay = ['0ms', '30ms']\n\
                     client = ['smbclient']\nwork = ['read', 'folder']\nconfig = ['B', 'A']\nsize = '1 MiB'\n\
                     least_of_direct = 0.98\n\
@@ -403,58 +302,9 @@ pub(super) mod tests {
         Plan::parse("p", text).unwrap()
     }
 
-    fn measured(cell: &Cell, value: f64) -> Row {
+    pub(crate) fn measured(cell: &Cell, value: f64) -> Row {
         let (metric, unit) = metric(cell);
         Row::of(&cell.scenario(), cell.config.word(), metric, unit, value).detail(FAULTS, 0)
-    }
-
-    #[test]
-    fn configurations_are_held_against_the_same_cell_without_gateways() {
-        let plan = plan();
-        let mut document = Measurement::new("x", "", 1);
-        let [read_b, read_a, folder_b, folder_a] = &plan.cells[..4] else {
-            panic!("{:?}", plan.cells);
-        };
-        for (cell, value) in [
-            (read_b, 100.0),
-            (read_a, 90.0),
-            (folder_b, 60.0),
-            (folder_a, 5.0),
-        ] {
-            put(&mut document, measured(cell, value));
-        }
-        // Twice: what was compared before is compared anew.
-        compare(&mut document, &plan);
-        compare(&mut document, &plan);
-        let compared: Vec<_> = document
-            .rows
-            .iter()
-            .filter(|row| row.metric == OF_DIRECT)
-            .collect();
-        let found: Vec<_> = compared.iter().map(|row| (row.value, row.ok)).collect();
-        assert_eq!(found, [(Some(0.9), Some(false)), (Some(12.0), Some(true))]);
-    }
-
-    #[test]
-    fn what_is_known_of_a_cell_is_held_against_it() {
-        let plan = plan();
-        let mut document = Measurement::new("x", "", 1);
-        compare(&mut document, &plan);
-        assert!(document.rows.is_empty(), "nothing is measured yet");
-        for (value, off, ok) in [(100.0, 0.25, false), (70.0, 0.125, true)] {
-            put(&mut document, measured(&plan.cells[0], value));
-            compare(&mut document, &plan);
-            let found: Vec<_> = document.rows.iter().filter(|row| is_derived(row)).collect();
-            let [row] = found.as_slice() else {
-                panic!("{found:?}");
-            };
-            assert_eq!(
-                (row.metric.as_str(), row.config.as_str()),
-                (OFF_EXPECTED, "B")
-            );
-            assert_eq!((row.value, row.ok), (Some(off), Some(ok)));
-            assert!(is_done(&document, &plan.cells[0]));
-        }
     }
 
     #[test]
@@ -464,60 +314,6 @@ pub(super) mod tests {
         assert_eq!(
             [Work::Read, Work::Write, Work::Document].map(counted),
             [700, 24, 724]
-        );
-    }
-
-    #[test]
-    fn a_tunnel_that_leaves_the_protocol_alone_need_only_be_no_slower() {
-        let text = "name = 'x'\n[[cells]]\nrate = ['1mbit']\ndelay = ['250ms']\nclient = ['smbclient']\n\
-                    work = ['folder']\nconfig = ['B', 'T', 'F', 'A']\nsize = '1 MB'\nleast_of_direct = 12.0\n";
-        let plan = Plan::parse("p", text).unwrap();
-        let mut document = Measurement::new("x", "", 1);
-        for (cell, value) in plan.cells.iter().zip([100.0, 101.0, 103.0, 9.0]) {
-            put(&mut document, measured(cell, value));
-        }
-        compare(&mut document, &plan);
-        let compared = document.rows.iter().filter(|row| row.metric == OF_DIRECT);
-        let found: Vec<_> = compared.map(|row| (row.target, row.ok)).collect();
-        let expected = [(0.98, true), (0.98, false), (12.0, false)];
-        assert_eq!(found, expected.map(|(least, ok)| (Some(least), Some(ok))));
-    }
-
-    #[test]
-    fn what_is_read_in_vain_is_held_against_what_was_asked() {
-        let text = "name = 'x'\n[[cells]]\nrate = ['1mbit']\ndelay = ['30ms']\nclient = ['lockstep-smb1']\n\
-                    work = ['random', 'read']\nconfig = ['B', 'A']\nsize = '32 MiB'\nmost_extra_reads = 0.1\n";
-        let plan = Plan::parse("p", text).unwrap();
-        let mut document = Measurement::new("x", "", 1);
-        for cell in &plan.cells {
-            let said = json!({ "reads_made": 300, "reads_answered": 60, "wasted_bytes": 7_000 });
-            let row = measured(cell, 9.0)
-                .detail("read_requests", 2_000)
-                .detail("bytes", 100_000);
-            put(&mut document, row.detail("gateway", said));
-        }
-        compare(&mut document, &plan);
-        let extra = document.rows.iter().filter(|row| is_derived(row));
-        let extra = extra.filter(|row| row.metric != OF_DIRECT);
-        let found: Vec<_> = extra
-            .map(|row| {
-                (
-                    row.scenario.as_str(),
-                    row.config.as_str(),
-                    row.metric.as_str(),
-                    row.value,
-                    row.ok,
-                )
-            })
-            .collect();
-        let scenario = "1M/30ms lockstep-smb1 random";
-        let expected = [(EXTRA_READS, 0.12, false), (EXTRA_BYTES, 0.07, true)];
-        let expected =
-            expected.map(|(metric, value, ok)| (scenario, "A", metric, Some(value), Some(ok)));
-        assert_eq!(found, expected);
-        assert!(
-            is_done(&document, &plan.cells[1]),
-            "it is not run again for that"
         );
     }
 
