@@ -126,7 +126,7 @@ fn a_plan_is_run_whole_goes_on_where_it_was_and_has_a_report() {
     let again = row(&whole, "smb1 write", "T", "throughput");
     assert_eq!(again, old, "it was not run again");
     assert_eq!(whole["plan"], std::fs::read_to_string(&plan).unwrap());
-    assert_eq!(whole["rows"].as_array().unwrap().len(), 9 + 5);
+    assert_eq!(whole["rows"].as_array().unwrap().len(), 9 + 6);
     who_jumps_about_is_told_apart(&whole);
     small_files_are_all_there(&whole);
     the_report_has_them_all(&folder);
@@ -141,6 +141,8 @@ fn who_jumps_about_is_told_apart(document: &Value) {
         assert_eq!(row["detail"]["bytes"], 64 * 4096, "{row}");
         assert_eq!(row["detail"]["read_requests"], 64, "{row}");
     }
+    let bytes = row(document, work, "A", "extra_bytes");
+    assert!(bytes["value"].as_f64() >= Some(0.0), "{bytes}");
     let extra = row(document, work, "A", "extra_reads");
     assert!(
         extra["detail"]["reads_made"].as_f64() > Some(0.0),
