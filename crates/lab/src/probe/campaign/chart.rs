@@ -298,11 +298,16 @@ impl Chart {
     /// A dashed line across, with words.
     pub fn limit(&mut self, y: f64, words: &str) {
         let ((_, at), right) = (self.place(0.0, y), WIDTH - RIGHT);
+        // Beneath it, but not among what is written at the axis.
+        let words_at = match at + 13.0 < HEIGHT - BOTTOM {
+            true => at + 13.0,
+            false => at - 4.0,
+        };
         let _ = writeln!(
             self.body,
             "<line x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#444\" stroke-dasharray=\"5 4\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" font-size=\"11\">{}</text>",
             right - 3.0,
-            at + 13.0,
+            words_at,
             escaped(words)
         );
     }
