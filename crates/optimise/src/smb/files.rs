@@ -47,13 +47,24 @@ pub enum Firmness {
 }
 
 impl Firmness {
-    /// As the halves tell each other.
+    /// As the halves tell each other. There was 1 before there was 2: an older far half says it of whatever it keeps, and a near half
+    /// that dropped such a run would be told for ever to answer out of it.
     #[must_use]
     pub fn of(told: u8) -> Self {
         match told {
             0 => Self::Nothing,
-            1 => Self::Writes,
-            _ => Self::Opens,
+            1 => Self::Opens,
+            _ => Self::Writes,
+        }
+    }
+
+    /// See [`Self::of`].
+    #[must_use]
+    pub fn told(self) -> u8 {
+        match self {
+            Self::Nothing => 0,
+            Self::Opens => 1,
+            Self::Writes => 2,
         }
     }
 }
@@ -413,6 +424,17 @@ impl Files {
 mod tests {
     use super::super::smb2::open::{CreateContext, FileFacts};
     use super::*;
+
+    /// What an older half says of a file that it keeps through everything must mean that still.
+    #[test]
+    fn invariant_10_one_is_as_firm_as_can_be() {
+        for firmness in [Firmness::Nothing, Firmness::Writes, Firmness::Opens] {
+            assert_eq!(Firmness::of(firmness.told()), firmness);
+        }
+        assert_eq!(Firmness::of(1), Firmness::Opens);
+        // What a newer half may say is not more than is known.
+        assert_eq!(Firmness::of(7), Firmness::Writes);
+    }
 
     #[test]
     fn who_looks_at_the_head_goes_on_where_it_was() {

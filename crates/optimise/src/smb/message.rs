@@ -27,7 +27,7 @@
 //! | 24 | SHUT | file 16 | near: I answer the CLOSE of this file, which follows, myself |
 //!
 //! Integers are big-endian. `to` of all ones: to the end of the file. `firm`: which changes through the
-//! same connection cannot concern it: 0 any may, 1 not those of other files that are open, 2 nor files that are opened and emptied by that.
+//! same connection cannot concern it: 0 any may, 2 not those of other files that are open, 1 nor files that are opened and emptied by that.
 
 use bytes::{Buf, BufMut, Bytes};
 
@@ -409,7 +409,7 @@ impl Ahead {
     fn encode(&self, output: &mut Vec<u8>) {
         numbered(AHEAD, self.run, None, output);
         output.put_u32(self.changes);
-        output.put_u8(self.firmness as u8);
+        output.put_u8(self.firmness.told());
         output.put_u64(self.session);
         output.put_u32(self.tree);
         put_file(output, self.file);
@@ -455,7 +455,7 @@ mod tests {
         Ahead {
             run: 7,
             changes: 2,
-            firmness: Firmness::Writes,
+            firmness: Firmness::Opens,
             session: 0x77,
             tree: 5,
             file,
