@@ -58,47 +58,18 @@ fn times_of_files() {
         "ahead",
         "reads"
     );
-    for rtt_ms in [0, 60, 200, 500] {
-        table += &row(
-            "OC-1 10 MB 64 KiB x 1",
-            OC1,
-            rtt_ms,
-            10_000_000,
-            (65_536, 1),
-        );
-    }
-    for rtt_ms in [0, 60, 200, 500] {
-        table += &row(
-            "OC-1 10 MB 60 KiB x 1",
-            OC1,
-            rtt_ms,
-            10_000_000,
-            (61_440, 1),
-        );
-    }
-    for rtt_ms in [0, 60, 200, 500] {
-        table += &row(
-            "OC-1 10 MB 64 KiB x 8",
-            OC1,
-            rtt_ms,
-            10_000_000,
-            (65_536, 8),
-        );
-    }
-    for rtt_ms in [0, 60, 200, 500] {
-        table += &row(
-            "OC-1 10 MB 64 KiB x 32",
-            OC1,
-            rtt_ms,
-            10_000_000,
-            (65_536, 32),
-        );
-    }
-    for rtt_ms in [0, 60, 200, 500] {
-        table += &row("T1 2 MB 64 KiB x 1", T1, rtt_ms, 2_000_000, (65_536, 1));
-    }
-    for rtt_ms in [0, 60, 200, 500] {
-        table += &row("OC-1 10 KB 64 KiB x 1", OC1, rtt_ms, 10_000, (65_536, 1));
+    let clients = [
+        ("OC-1 10 MB 64 KiB x 1", OC1, 10_000_000, (65_536, 1)),
+        ("OC-1 10 MB 60 KiB x 1", OC1, 10_000_000, (61_440, 1)),
+        ("OC-1 10 MB 64 KiB x 8", OC1, 10_000_000, (65_536, 8)),
+        ("OC-1 10 MB 64 KiB x 32", OC1, 10_000_000, (65_536, 32)),
+        ("T1 2 MB 64 KiB x 1", T1, 2_000_000, (65_536, 1)),
+        ("OC-1 10 KB 64 KiB x 1", OC1, 10_000, (65_536, 1)),
+    ];
+    for (name, rate, file_bytes, client) in clients {
+        for rtt_ms in [0, 60, 200, 500] {
+            table += &row(name, rate, rtt_ms, file_bytes, client);
+        }
     }
     compare("read_ahead.txt", &table);
 }

@@ -55,8 +55,8 @@ pub(super) fn row(
         .iter()
         .filter_map(|sample| sample.verdict.value)
         .collect();
-    let mut row = Row::of_samples(&scenario, config, metric, unit, &values);
-    row = limited(row, cell, samples);
+    let row = Row::of_samples(&scenario, config, metric, unit, &values);
+    let mut row = limited(row, cell, samples);
     let faults = samples.iter().flat_map(|sample| &sample.verdict.faults);
     let faults: Vec<_> = failures.iter().chain(faults).collect();
     let doubts: Vec<_> = samples

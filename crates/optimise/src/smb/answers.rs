@@ -253,7 +253,9 @@ impl FarSmb {
             self.reading.end_runs(|_, _| true, out, stats);
         }
         // A lease may have files that are known, and be that of one that is being opened.
-        if let (Ok(told), true) = (&told, !is_known || matches!(told, Ok(Break::Lease(_)))) {
+        if let Ok(told) = &told
+            && (!is_known || matches!(told, Break::Lease(_)))
+        {
             self.note_early_break(told);
         }
         self.review_writing(out);

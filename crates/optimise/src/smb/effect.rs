@@ -2,6 +2,7 @@
 
 use super::bytes_le::Reader;
 use super::cifs;
+use super::files::Firmness;
 use super::smb2::header::{Command, HEADER_BYTES, Header, messages};
 use super::smb2::open::{CloseRequest, CreateRequest, FileId};
 use super::smb2::transfer::WriteHead;
@@ -34,6 +35,20 @@ pub enum Effect {
     Closes(FileId),
     /// A session or share comes or goes.
     Everything,
+}
+
+impl Effect {
+    /// Whether what is read ahead of a file stays true, where it is as firm as this. Both halves must decide alike: what one keeps and
+    /// the other drops is asked for in vain.
+    #[must_use]
+    pub fn spares(self, file: FileId, firmness: Firmness) -> bool {
+        match self {
+            Self::Changes(changed) => firmness >= Firmness::Writes && changed != Some(file),
+            Self::Replaces => firmness == Firmness::Opens,
+            Self::Closes(closed) => closed != file,
+            Self::Everything => false,
+        }
+    }
 }
 
 /// The effects of a packet's messages, in their order. What cannot be read has every effect.

@@ -1,7 +1,7 @@
 //! What ends reading ahead and early answers, in every dialect. The other part of both far halves.
 
 use super::effect::Effect;
-use super::files::{Firmness, OpenFile};
+use super::files::OpenFile;
 use super::lent::Lent;
 use super::message::Message;
 use super::reading::Reading;
@@ -24,31 +24,18 @@ pub struct Guarded<'a> {
 impl Guarded<'_> {
     /// What a message of the client's does to files.
     pub fn handle_effect(&mut self, effect: Effect, out: &mut Outbox, stats: &mut Stats) {
+        if effect == Effect::Everything {
+            self.writing.withdraw_all(out);
+        }
         let reading = &mut *self.reading;
-        match effect {
-            Effect::Closes(id) => {
-                reading.end_runs(|other, _| other == id, out, stats);
-                reading.forget(id);
-                self.lent.handle_closing(id);
-                self.writing.forbid(id);
-            }
-            Effect::Changes(changed) => {
-                reading.changes = reading.changes.wrapping_add(1);
-                let is_safe = |id, file: &OpenFile| {
-                    file.protection.firmness() >= Firmness::Writes && Some(id) != changed
-                };
-                reading.end_runs(|id, file| !is_safe(id, file), out, stats);
-            }
-            Effect::Replaces => {
-                reading.changes = reading.changes.wrapping_add(1);
-                let is_safe = |file: &OpenFile| file.protection.firmness() == Firmness::Opens;
-                reading.end_runs(|_, file| !is_safe(file), out, stats);
-            }
-            Effect::Everything => {
-                reading.changes = reading.changes.wrapping_add(1);
-                self.writing.withdraw_all(out);
-                reading.end_runs(|_, _| true, out, stats);
-            }
+        let is_spared = |id, file: &OpenFile| effect.spares(id, file.protection.firmness());
+        reading.end_runs(|id, file| !is_spared(id, file), out, stats);
+        if let Effect::Closes(id) = effect {
+            reading.forget(id);
+            self.lent.handle_closing(id);
+            self.writing.forbid(id);
+        } else {
+            reading.changes = reading.changes.wrapping_add(1);
         }
     }
 

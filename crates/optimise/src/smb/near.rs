@@ -11,7 +11,6 @@ use super::asked::AskedRead;
 use super::behind::Behind;
 use super::cifs;
 use super::effect::{Effect, effects, leaves_writes_to_server};
-use super::files::Firmness;
 use super::kept::{Answer, Kept};
 use super::message::{Ahead, Message};
 use super::netbios::{PREFIX_BYTES, Packets, Piece, prefix};
@@ -433,28 +432,15 @@ impl NearSmb {
     pub(super) fn handle_effect(&mut self, effect: Effect, out: &mut Outbox) {
         self.offered.handle_effect(effect);
         match effect {
-            Effect::Closes(file) => {
-                self.behind.forbid(file);
-                self.runs.retain(|_, kept| kept.ahead.file != file);
-            }
-            Effect::Changes(file) => {
-                self.changes = self.changes.wrapping_add(1);
-                let is_safe = |kept: &Kept| {
-                    kept.ahead.firmness >= Firmness::Writes && file != Some(kept.ahead.file)
-                };
-                self.runs.retain(|_, kept| is_safe(kept));
-            }
-            Effect::Replaces => {
-                self.changes = self.changes.wrapping_add(1);
-                self.runs
-                    .retain(|_, kept| kept.ahead.firmness == Firmness::Opens);
-            }
-            Effect::Everything => {
-                self.changes = self.changes.wrapping_add(1);
-                self.behind.forbid_all();
-                self.runs.clear();
-            }
+            Effect::Closes(file) => self.behind.forbid(file),
+            Effect::Everything => self.behind.forbid_all(),
+            Effect::Changes(_) | Effect::Replaces => (),
         }
+        if !matches!(effect, Effect::Closes(_)) {
+            self.changes = self.changes.wrapping_add(1);
+        }
+        let is_spared = |ahead: &Ahead| effect.spares(ahead.file, ahead.firmness);
+        self.runs.retain(|_, kept| is_spared(&kept.ahead));
         self.pass_waiting(out);
     }
 

@@ -140,7 +140,7 @@ impl Reading {
         let end = part.end();
         let is_worth = row.reads >= self.window.patience(&row) && end <= file.size_bytes;
         let is_safe = file.protection.protects() && !file.is_broken && !is_changing;
-        let pace = self.thrift.allow(row.pace(), &row);
+        let pace = self.thrift.allow(&row);
         let pace = pace.filter(|_| is_worth && is_safe && may_read);
         if let Some(pace) = pace
             && begin()

@@ -46,13 +46,13 @@ impl Thrift {
     /// How far ahead of this row may be read: a few whole blocks at first, as many as may be in vain, or nothing. A long row earns
     /// for itself, whatever the connection owes.
     #[must_use]
-    pub fn allow(&self, wanted: Pace, row: &Watched) -> Option<Pace> {
+    pub fn allow(&self, row: &Watched) -> Option<Pace> {
         let Pace::Careful {
             first_bytes,
             is_likely,
-        } = wanted
+        } = row.pace()
         else {
-            return Some(wanted);
+            return Some(Pace::Full);
         };
         let left_bytes = self.may_bytes().saturating_sub(self.wasted_bytes);
         let may_bytes = left_bytes.max(row.row_bytes() / EARNED_OF);
@@ -76,7 +76,7 @@ mod tests {
             rest_bytes: 1 << 30,
             ..Watched::default()
         };
-        match thrift.allow(row.pace(), &row) {
+        match thrift.allow(&row) {
             Some(Pace::Careful { first_bytes, .. }) => first_bytes,
             Some(Pace::Full) => u64::MAX,
             None => 0,
