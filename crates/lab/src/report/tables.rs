@@ -249,16 +249,17 @@ fn target(row: &Row) -> Option<String> {
 fn remarks(row: &Row) -> String {
     let mut words: Vec<String> = row.error.iter().cloned().collect();
     let detail = |key: &str| row.detail.get(key);
-    let mebibytes =
-        detail("bytes").and_then(Value::as_u64).unwrap_or(0) as f64 / f64::from(1 << 20);
+    let count = |key: &str| detail(key).and_then(Value::as_u64);
+    // Of the copy that was cut short, which need not be the one in the middle; older documents do not tell them apart.
+    let of_ended = |key: &str, middle: &str| count(key).or(count(middle)).unwrap_or(0);
+    let mebibytes = of_ended("ended_bytes", "bytes") as f64 / f64::from(1 << 20);
     match detail("ended").and_then(Value::as_str) {
         Some("flat") => words.push(format!("ended when flat, after {mebibytes:.1} MiB")),
         Some("late") if detail("work").and_then(Value::as_str) == Some("folder") => {
-            let count = |key: &str| detail(key).and_then(Value::as_u64).unwrap_or(0);
             words.push(format!(
                 "its time was up after {} of {} files; the value is what all take at that pace",
-                count("files_done"),
-                count("files")
+                of_ended("ended_files", "files_done"),
+                count("files").unwrap_or(0)
             ));
         }
         Some("late") => words.push(format!("its time was up after {mebibytes:.1} MiB")),
@@ -278,7 +279,7 @@ fn remarks(row: &Row) -> String {
     }
     let dialect = detail(DIALECT).and_then(Value::as_str);
     words.extend(dialect.map(|dialect| format!("dialect {dialect}")));
-    if let Some(window) = detail("window_bytes_max").and_then(Value::as_u64) {
+    if let Some(window) = count("window_bytes_max") {
         words.push(format!("window of at most {window} bytes"));
     }
     // Of who receives: it bounds the window.

@@ -93,6 +93,8 @@ pub(super) fn row(
                 .find(|other| other.run.ended != Ended::Whole)
                 .unwrap_or(sample);
             row.detail("ended", ended_word(&cut_short.run.ended))
+                .detail("ended_bytes", cut_short.verdict.bytes)
+                .detail("ended_files", cut_short.run.files_done)
         }
         None => row,
     }
@@ -404,13 +406,22 @@ pub(super) mod tests {
             let mut one = sample(&[], &[]);
             one.verdict.value = Some(value);
             one.sha256 = value.to_string();
+            one.verdict.bytes = value as u64;
             (one.run.ended, one.attempts) = (ended, attempts);
             one
         });
         samples[2].verdict.doubts.push("late".to_owned());
         let row = row(cell, None, &samples, &[]);
-        let said = ["sha256", "ended", "attempts", "doubtful"].map(|key| row.detail[key].clone());
-        assert_eq!(said, [json!("6"), json!("late"), json!(6), json!(1)]);
+        let said = |keys: [&str; 3]| keys.map(|key| row.detail[key].clone());
+        assert_eq!(
+            said(["sha256", "bytes", "attempts"]),
+            [json!("6"), json!(6), json!(6)]
+        );
+        // What is said of one that was cut short is of that one.
+        assert_eq!(
+            said(["ended", "ended_bytes", "doubtful"]),
+            [json!("late"), json!(5), json!(1)]
+        );
     }
 
     /// Nobody saw its last byte come: there is one sample less than was asked for.

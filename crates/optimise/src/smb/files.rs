@@ -234,9 +234,9 @@ impl OpenFile {
         Some((&mut self.size_bytes, self.run.as_mut()?))
     }
 
-    /// A read that no run answers. Returns the row that it leaves, if it does.
-    pub fn handle_asked(&mut self, part: &Part) -> Option<Watched> {
-        let (current, mut left) = (self.sequence, None);
+    /// A read that no run answers. Returns the rows that it leaves, if it does: the one from the head, and the one before that.
+    pub fn handle_asked(&mut self, part: &Part) -> impl Iterator<Item = Watched> + use<> {
+        let (current, mut left) = (self.sequence, [None, None]);
         self.sequence = if part.offset == 0 {
             // Programs look at the head of what they read now and then, and go on where they were.
             if !current.is_look_at_head() {
@@ -253,7 +253,9 @@ impl OpenFile {
             match self.before_head.take() {
                 Some(before) if before.has_next(part) => before.with(part),
                 before => {
-                    left = Some(self.row_of(before.unwrap_or(current)));
+                    let is_look = before.is_some() && current.is_look_at_head();
+                    let current = (!is_look).then_some(current);
+                    left = [before, current].map(|row| row.map(|row| self.row_of(row)));
                     Sequence {
                         next_offset: part.end(),
                         ..Sequence::default()
@@ -262,7 +264,7 @@ impl OpenFile {
             }
         };
         self.read_bytes = part.length;
-        left
+        left.into_iter().flatten()
     }
 
     /// The row so far.
@@ -448,19 +450,23 @@ mod tests {
                 length: 4096,
             };
             let left = file.handle_asked(&part).map(|row| row.reads);
+            let left: Vec<u32> = left.collect();
             (file.sequence.reads, file.sequence.is_first, left)
         };
-        assert_eq!(asked(40_960), (0, false, Some(0)));
-        assert_eq!(asked(45_056), (1, false, None));
-        assert_eq!(asked(0), (1, true, None));
-        assert_eq!(asked(0), (1, true, None));
-        assert_eq!(asked(49_152), (2, false, None));
-        assert_eq!(asked(0), (1, true, None));
+        assert_eq!(asked(40_960), (0, false, vec![0]));
+        assert_eq!(asked(45_056), (1, false, vec![]));
+        assert_eq!(asked(0), (1, true, vec![]));
+        assert_eq!(asked(0), (1, true, vec![]));
+        assert_eq!(asked(49_152), (2, false, vec![]));
+        assert_eq!(asked(0), (1, true, vec![]));
+        // A look is no row.
+        assert_eq!(asked(1 << 20), (0, false, vec![2]));
+        assert_eq!(asked(0), (1, true, vec![]));
         // Who reads on from the head does so.
-        assert_eq!(asked(4_096), (2, true, None));
-        assert_eq!(asked(8_192), (3, true, None));
+        assert_eq!(asked(4_096), (2, true, vec![]));
+        assert_eq!(asked(8_192), (3, true, vec![]));
         // The row before the head was left as well as this one.
-        assert_eq!(asked(1 << 20), (0, false, Some(2)));
+        assert_eq!(asked(1 << 20), (0, false, vec![0, 3]));
     }
 
     /// Who takes up a file after a lost connection has it as it was opened, whatever the request says of others.

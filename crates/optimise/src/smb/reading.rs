@@ -133,14 +133,15 @@ impl Reading {
             return;
         };
         self.thrift.handle_read(part.length.into());
-        if let Some(row) = file.handle_asked(part) {
+        for row in file.handle_asked(part) {
             self.window.handle_watched(&row);
         }
         let row = file.watched();
         let end = part.end();
         let is_worth = row.reads >= self.window.patience(&row) && end <= file.size_bytes;
         let is_safe = file.protection.protects() && !file.is_broken && !is_changing;
-        let pace = self.thrift.allow(&row);
+        let unjudged_bytes = self.unjudged_bytes(part.file);
+        let pace = self.thrift.allow(&row, unjudged_bytes);
         let pace = pace.filter(|_| is_worth && is_safe && may_read);
         if let Some(pace) = pace
             && begin()
@@ -288,6 +289,14 @@ impl Reading {
         }
     }
 
+    /// What is ahead in other files of clients that need not want it.
+    fn unjudged_bytes(&self, but: FileId) -> u64 {
+        let others = self.files.iter().filter(|(id, _)| **id != but);
+        let runs = others.filter_map(|(_, file)| file.run.as_ref());
+        let careful = runs.filter(|run| run.pace != Pace::Full);
+        careful.map(Run::unused_bytes).sum()
+    }
+
     fn lead_on(&mut self, id: FileId, upto: u64, out: &mut Outbox, stats: &mut Stats) {
         if let Some(run) = self.files.get(id).and_then(|file| file.run.as_mut()) {
             run.wanted = run.wanted.max(upto);
@@ -317,14 +326,14 @@ impl Reading {
         }
     }
 
-    /// Reads on as far as the client wants, window and server allow. A run that cannot be led to where it is waited
-    /// for ends: its reads then go to the server.
+    /// Reads on as far as the client wants, window and server allow. What is waited for is not ahead of anybody, however much it is.
+    /// A run that cannot be led to where it is waited for ends: its reads then go to the server.
     fn fill(&mut self, id: FileId, out: &mut Outbox, stats: &mut Stats) {
         let total_bytes: u64 = self.files.runs().map(Run::unused_bytes).sum();
         let mut room_bytes = self.ahead_bytes_max.saturating_sub(total_bytes);
         let most_bytes = self.window.chunk_bytes().min(self.read_bytes_max.into());
         let most_bytes = most_bytes.max(1);
-        while !self.is_quiet && room_bytes >= most_bytes && self.allowance > 0 {
+        while !self.is_quiet && self.allowance > 0 {
             let Some(file) = self.files.get(id) else {
                 break;
             };
@@ -334,7 +343,8 @@ impl Reading {
             let run = file
                 .run
                 .as_mut()
-                .filter(|run| run.wants_more(window_bytes, size_bytes));
+                .filter(|run| run.wants_more(window_bytes, size_bytes))
+                .filter(|run| room_bytes >= most_bytes || run.next < run.wanted);
             let Some(run) = run else {
                 break;
             };
@@ -350,7 +360,7 @@ impl Reading {
             };
             self.orders.push(OwnRead { run: run.id, part });
             self.allowance -= 1;
-            room_bytes -= chunk_bytes;
+            room_bytes = room_bytes.saturating_sub(chunk_bytes);
             stats.reads_made += 1;
         }
         self.announce(id, out);
@@ -416,5 +426,29 @@ mod tests {
             reading.handle_read(&read, Some(bytes.clone()), out, stats);
         }
         assert_eq!((stats.reads_made, stats.ahead_bytes), (0, 0));
+    }
+
+    /// Three reads of 8 MiB wait at the near half, and the server is faster than the link: nothing of that is in vain.
+    #[test]
+    fn however_much_is_waited_for_is_read() {
+        let mut reading = Reading::new(&Settings::of_link(6_480_000, 200_000_000));
+        (reading.allowance, reading.read_bytes_max) = (1_000, 65_536);
+        let (out, stats) = (&mut Outbox::default(), &mut Stats::default());
+        let id = FileId::RELATED;
+        let protection = Protection::by_oplock(9, false);
+        reading
+            .files
+            .insert(id, OpenFile::new(1, 2, 64 << 20, protection));
+        reading.begin(id, out, stats);
+        reading.handle_want(1, 24 << 20, out, stats);
+        let bytes = Bytes::from(vec![0; 65_536]);
+        for read in reading.take_orders() {
+            reading.handle_read(&read, Some(bytes.clone()), out, stats);
+        }
+        assert_eq!((stats.ahead_bytes, stats.wasted_bytes), (24 << 20, 0));
+        // The window is another matter.
+        assert!(reading.take_orders().is_empty());
+        reading.handle_used(1, 24 << 20, out, stats);
+        assert!(!reading.take_orders().is_empty());
     }
 }

@@ -43,10 +43,10 @@ impl Thrift {
         (self.read_bytes / EARNED_OF).max(GRACE_BYTES)
     }
 
-    /// How far ahead of this row may be read: a few whole blocks at first, as many as may be in vain, or nothing. A long row earns
-    /// for itself, whatever the connection owes.
+    /// How far ahead of this row may be read: a few whole blocks at first, as many as may be in vain, or nothing, where so much is
+    /// ahead elsewhere that nobody has used. A long row earns for itself, whatever the connection owes.
     #[must_use]
-    pub fn allow(&self, row: &Watched) -> Option<Pace> {
+    pub fn allow(&self, row: &Watched, unjudged_bytes: u64) -> Option<Pace> {
         let Pace::Careful {
             first_bytes,
             is_likely,
@@ -54,7 +54,8 @@ impl Thrift {
         else {
             return Some(Pace::Full);
         };
-        let left_bytes = self.may_bytes().saturating_sub(self.wasted_bytes);
+        let doubtful_bytes = self.wasted_bytes.saturating_add(unjudged_bytes);
+        let left_bytes = self.may_bytes().saturating_sub(doubtful_bytes);
         let may_bytes = left_bytes.max(row.row_bytes() / EARNED_OF);
         let blocks = first_bytes.min(may_bytes) / row.block_bytes();
         (blocks > 0).then(|| Pace::Careful {
@@ -70,13 +71,23 @@ mod tests {
 
     /// How much may be ahead of a row of so many reads here and there.
     fn first_bytes(thrift: &Thrift, reads: u32, read_bytes: u32) -> u64 {
+        first_bytes_beside(0, thrift, reads, read_bytes)
+    }
+
+    /// The same where so much is ahead elsewhere.
+    fn first_bytes_beside(
+        unjudged_bytes: u64,
+        thrift: &Thrift,
+        reads: u32,
+        read_bytes: u32,
+    ) -> u64 {
         let row = Watched {
             reads,
             read_bytes,
             rest_bytes: 1 << 30,
             ..Watched::default()
         };
-        match thrift.allow(&row) {
+        match thrift.allow(&row, unjudged_bytes) {
             Some(Pace::Careful { first_bytes, .. }) => first_bytes,
             Some(Pace::Full) => u64::MAX,
             None => 0,
@@ -107,6 +118,16 @@ mod tests {
         // What is owed is bounded, and paid.
         thrift.handle_read(13 << 20);
         assert_eq!(first_bytes(&thrift, 1, 4_096), 8_192);
+    }
+
+    /// Or many files at once would have so much each.
+    #[test]
+    fn what_is_ahead_elsewhere_may_be_in_vain_too() {
+        let thrift = Thrift::default();
+        let found = [0, 50_000, 60_000, 62_000, u64::MAX]
+            .map(|unjudged_bytes| first_bytes_beside(unjudged_bytes, &thrift, 1, 4_096));
+        assert_eq!(found, [8_192, 8_192, 4_096, 0, 0]);
+        assert_eq!(first_bytes_beside(u64::MAX, &thrift, 11, 4_096), 4_096);
     }
 
     #[test]

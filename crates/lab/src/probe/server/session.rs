@@ -263,6 +263,8 @@ impl Session<'_> {
             }
             Ok((sent, count, others))
         })?;
+        // Before the client hears of it: what it asks for next may need the port.
+        drop(socket);
         let done = Answer::DatagramsDone {
             sent,
             count,
