@@ -12,15 +12,13 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::Reduction;
 use super::effort::{LONG_BYTES_MIN, apart};
 use super::message::{Message, Messages};
-use super::pace::Pace;
+use super::pace::{Pace, news_every};
 use super::record::LITERAL_BYTES_MAX;
 use super::tunnels::Talking;
 use super::words::Again;
 use crate::lock::lock;
 use crate::session::{FlowHandle, SessionEnd};
 
-/// What is held is told at most this often.
-const NEWS_EVERY: Duration = Duration::from_millis(50);
 /// How often flows are looked for that hold up the others.
 const REVIEW_EVERY: Duration = Duration::from_secs(1);
 /// A peer that was heard this lately could have told of what it holds.
@@ -139,7 +137,7 @@ async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> 
         }
         let is_due = Instant::now() >= news_at;
         if is_due {
-            news_at = Instant::now() + NEWS_EVERY;
+            news_at = Instant::now() + news_every(flow.session().rate_bytes_s());
         }
         gather(reduction, is_due, &mut out);
         write(flow, &mut out).await?;
