@@ -33,6 +33,10 @@ pub fn read_answer(request: &Header, bytes: &[u8]) -> Bytes {
     packet(&message)
 }
 
+/// RAW_MODE and MSG_START (MS-CIFS 2.2.4.43.1) mean something to pipes, which have no oplock and so no write answered early.
+/// impacket sets the latter in every write.
+const MODES_OF_PIPES: u16 = 0x000c;
+
 /// A write that stands alone.
 #[must_use]
 pub fn lone_write(message: &[u8]) -> Option<(Header, Part, WriteHead)> {
@@ -52,7 +56,8 @@ pub fn plain_write(message: &[u8]) -> Option<(Header, Part)> {
     let end = part.offset.checked_add(part.length.into());
     let has_place = end.is_some_and(|end| end <= FILE_BYTES_MAX);
     let is_whole = write.data(message).is_ok_and(|data| !data.is_empty());
-    (is_told && has_place && is_whole && write.mode == 0).then_some((header, part))
+    let is_plain = write.mode & !MODES_OF_PIPES == 0;
+    (is_told && has_place && is_whole && is_plain).then_some((header, part))
 }
 
 /// A server's answer: all of it is taken.
@@ -62,4 +67,36 @@ pub fn write_answer(request: &Header, count: u32) -> Bytes {
     request.response(0).emit(&mut message);
     WriteResponse { count }.emit(&mut message);
     packet(&message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::smb1::transfer::emit_write_request;
+    use super::*;
+
+    #[test]
+    fn what_is_of_pipes_alone_does_not_make_a_write_another() {
+        let is_plain = |mode| {
+            let mut message = Vec::new();
+            let header = Header {
+                command: WRITE_ANDX,
+                status: 0,
+                flags: 0,
+                flags2: FLAG2_NT_STATUS,
+                process_high: 0,
+                signature: [0; 8],
+                tree: 2,
+                process: 1,
+                user: 3,
+                multiplex: 4,
+            };
+            header.emit(&mut message);
+            emit_write_request(5, 100, mode, b"some", &mut message);
+            plain_write(&message).is_some()
+        };
+        // Write-through, and the answer says how much is left in a pipe.
+        let found = [0, 4, 8, 12, 1, 2, 9, 16].map(is_plain);
+        let expected = [true, true, true, true, false, false, false, false];
+        assert_eq!(found, expected);
+    }
 }
