@@ -192,7 +192,12 @@ fn seen(row: Row, cell: &Cell, sample: &Sample) -> Row {
         .detail("sha256", sample.sha256.clone())
         .detail("equal", run.is_equal);
     if cell.files > 1 {
-        let each = transfer.requests as f64 / f64::from(cell.files);
+        // Of those that were copied; one more was begun where its time was up.
+        let files = match run.ended {
+            Ended::Whole => cell.files,
+            _ => run.files_done.max(1),
+        };
+        let each = transfer.requests as f64 / f64::from(files);
         row = row.detail("requests_per_file", each);
     }
     match &sample.said {
@@ -422,6 +427,27 @@ pub(super) mod tests {
             said(["ended", "ended_bytes", "doubtful"]),
             [json!("late"), json!(5), json!(1)]
         );
+    }
+
+    #[test]
+    fn requests_are_of_the_files_that_were_copied() {
+        let plan = plan();
+        let mut cell = plan
+            .cells
+            .iter()
+            .find(|cell| cell.work == Work::Folder)
+            .unwrap()
+            .clone();
+        cell.files = 1_000;
+        let each = |ended, files_done| {
+            let mut one = sample(&[], &[]);
+            (one.run.ended, one.run.files_done) = (ended, files_done);
+            one.run.shown.transfer.requests = 1_200;
+            row(&cell, None, &[one], &[]).detail["requests_per_file"].clone()
+        };
+        let found = [(Ended::Whole, 1_000), (Ended::Late, 300), (Ended::Late, 0)];
+        let found = found.map(|(ended, files_done)| each(ended, files_done));
+        assert_eq!(found, [json!(1.2), json!(4.0), json!(1_200.0)]);
     }
 
     /// Nobody saw its last byte come: there is one sample less than was asked for.
