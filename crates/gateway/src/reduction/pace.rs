@@ -1,4 +1,4 @@
-//! How fast what was asked for is said again.
+//! How fast what was asked for is said again, and how often what is held is told.
 //!
 //! The talk goes before everything else in the tunnel, for others wait for what it says. A record of half a megabyte in it would take
 //! a T1 for 2.7 s, and a thousand of them for as long as they last. So what is said again comes in parts that keep the link for some

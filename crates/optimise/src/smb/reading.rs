@@ -140,10 +140,10 @@ impl Reading {
         let end = part.end();
         let is_worth = row.reads >= self.window.patience(&row) && end <= file.size_bytes;
         let is_safe = file.protection.protects() && !file.is_broken && !is_changing;
-        let unjudged_bytes = self.unjudged_bytes(part.file);
-        let pace = self.thrift.allow(&row, unjudged_bytes);
-        let pace = pace.filter(|_| is_worth && is_safe && may_read);
-        if let Some(pace) = pace
+        if is_worth
+            && is_safe
+            && may_read
+            && let Some(pace) = self.thrift.allow(&row, self.unjudged_bytes(part.file))
             && begin()
         {
             // It reads on behind where it has been, and not there any more.
