@@ -25,6 +25,9 @@ fn main() {
         let trace = args.iter().any(|a| a == "trace");
         return read(&args[1], busy_ms.unwrap_or(0.0), trace);
     }
+    if args.first().is_some_and(|a| a == "blocks") {
+        return blocks(&args[1], args.iter().any(|a| a == "trace"));
+    }
     if args.first().is_some_and(|a| a == "share") {
         return share(&args[1..]);
     }
@@ -78,6 +81,52 @@ fn read(words: &str, busy_ms: f64, trace: bool) {
             12.0 - got,
             world.drops()
         );
+    }
+}
+
+/// A client that waits for each block of 60 KiB, through the tunnel and over CUBIC: `controller blocks LINK [trace]`.
+fn blocks(words: &str, trace: bool) {
+    let link: LinkProfile = words.parse().unwrap();
+    let limit = link.forward.rate.unwrap().bit_per_s() as f64 / 8.0 * 1472.0 / 1514.0;
+    for seed in 1..=12 {
+        let settings = PathSettings {
+            header_bytes: 42,
+            ..PathSettings::default()
+        };
+        for (name, mut sender) in [
+            ("tunnel", Sender::farhaul(settings)),
+            ("cubic", Sender::cubic()),
+        ] {
+            sender.block_packets = Some(45);
+            let mut world = World::new(&link, seed);
+            let flow = world.add(sender, 0, u64::MAX, 0);
+            let mut before = 0;
+            for tick in 1..=60u64 {
+                world.run_until(tick * 1_000_000_000);
+                let bytes = world.received_bytes(flow);
+                if let Some(c) = world.sender(flow).controller().filter(|_| trace) {
+                    let view = c.view();
+                    println!(
+                        "{tick:4} s got {:.3} {} est {:.3} pace {:.3} q {:.1} jit {:.1} base {:.1} p {:.3} lost {}",
+                        (bytes - before) as f64 / limit,
+                        view.phase,
+                        view.rate / limit,
+                        c.pace() / limit,
+                        view.queue * 1e3,
+                        view.jitter * 1e3,
+                        view.base_rtt_ns as f64 / 1e6,
+                        view.loss,
+                        world.sender(flow).lost,
+                    );
+                }
+                before = bytes;
+            }
+            println!(
+                "seed {seed} {name:6}: {:.0} KiB/s, {} taken for lost",
+                before as f64 / 60.0 / 1024.0,
+                world.sender(flow).lost
+            );
+        }
     }
 }
 

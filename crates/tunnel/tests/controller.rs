@@ -98,6 +98,35 @@ fn a_shallow_queue_and_jitter_cost_little() {
     }
 }
 
+/// A client of a file server that asks for 60 KiB and waits for them, behind a sender.
+fn waits_for_blocks(mut sender: Sender) -> Sender {
+    sender.block_packets = Some(45);
+    sender
+}
+
+/// Every burst that jitter made longer looked like a slower link, and nothing came that could have said otherwise: down to .6 of
+/// CUBIC's pace, with a fifth of the link believed.
+#[test]
+fn who_waits_for_each_block_keeps_the_pace_where_packets_overtake() {
+    for (words, least) in [
+        ("rate 10mbit delay 30ms jitter 10ms", 0.97),
+        ("rate 20mbit delay 15ms jitter 5ms", 0.95),
+        ("rate 1.544mbit delay 30ms jitter 10ms", 0.95),
+    ] {
+        let link = link(words);
+        for seed in 1..=8 {
+            let received = |sender: Sender| {
+                let mut world = World::new(&link, seed);
+                let flow = world.add(waits_for_blocks(sender), 0, u64::MAX, 0);
+                world.run_until(60 * S);
+                world.received_bytes(flow) as f64
+            };
+            let share = received(Sender::farhaul(untold())) / received(Sender::cubic());
+            assert!(share > least, "{words}, seed {seed}: {share:.3} of CUBIC");
+        }
+    }
+}
+
 #[test]
 fn a_change_of_rate_is_followed() {
     let (fast, slow) = (

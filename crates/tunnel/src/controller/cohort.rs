@@ -57,6 +57,10 @@ pub(super) struct Sample {
     pub(super) is_limited: bool,
     /// One acknowledgement came for all that arrived: how fast it did is not known.
     pub(super) is_lump: bool,
+    /// The application had nothing to send shortly before.
+    pub(super) is_burst: bool,
+    /// Bytes between the first acknowledgement and the last, the time between these, and between what they were for, s.
+    pub(super) arrived: (f64, f64, f64),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -82,11 +86,19 @@ struct Cohort {
     before: Option<Mark>,
     rtt_ns: (u64, u64),
     is_limited: bool,
+    is_burst: bool,
 }
 
 /// The cohorts on their way, oldest first.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Cohorts(VecDeque<Cohort>);
+pub(super) struct Cohorts {
+    open: VecDeque<Cohort>,
+    /// When there was nothing to send, the last time.
+    limited_ns: Option<u64>,
+}
+
+/// Who had nothing to send within so much time sends bursts and waits for answers, ns.
+const BURSTS_NS: u64 = 1_000_000_000;
 
 /// More are never open: a sender that hears nothing makes no new ones.
 const COHORTS_MAX: usize = 4096;
@@ -94,13 +106,13 @@ const COHORTS_MAX: usize = 4096;
 impl Cohorts {
     /// Packets sent from now on belong to a new cohort.
     pub(super) fn begin(&mut self, next_pn: u64, purpose: Purpose, pace: f64) {
-        if self.0.back().is_some_and(|last| last.sent_packets == 0) {
-            self.0.pop_back();
+        if self.open.back().is_some_and(|last| last.sent_packets == 0) {
+            self.open.pop_back();
         }
-        if self.0.len() >= COHORTS_MAX {
-            self.0.pop_front();
+        if self.open.len() >= COHORTS_MAX {
+            self.open.pop_front();
         }
-        self.0.push_back(Cohort {
+        self.open.push_back(Cohort {
             purpose,
             pace,
             first_pn: next_pn,
@@ -113,22 +125,26 @@ impl Cohorts {
             before: None,
             rtt_ns: (u64::MAX, u64::MAX),
             is_limited: false,
+            is_burst: false,
         });
     }
 
     /// Packets and time the open cohort has so far.
     pub(super) fn open(&self) -> (u64, u64) {
-        self.0.back().map_or((0, 0), |cohort| {
+        self.open.back().map_or((0, 0), |cohort| {
             (cohort.sent_packets, cohort.sent_ns.1 - cohort.sent_ns.0)
         })
     }
 
     pub(super) fn handle_sent(&mut self, now_ns: u64, bytes: f64) {
-        let Some(cohort) = self.0.back_mut() else {
+        let Some(cohort) = self.open.back_mut() else {
             return;
         };
         if cohort.sent_packets == 0 {
             cohort.sent_ns.0 = now_ns;
+            cohort.is_burst = self
+                .limited_ns
+                .is_some_and(|at_ns| now_ns < at_ns + BURSTS_NS);
         }
         cohort.sent_ns.1 = now_ns;
         cohort.sent_packets += 1;
@@ -172,25 +188,26 @@ impl Cohorts {
     }
 
     /// The sender has nothing to send.
-    pub(super) fn handle_limited(&mut self) {
-        if let Some(cohort) = self.0.back_mut() {
+    pub(super) fn handle_limited(&mut self, now_ns: u64) {
+        self.limited_ns = Some(now_ns);
+        if let Some(cohort) = self.open.back_mut() {
             cohort.is_limited = true;
         }
     }
 
     /// The next cohort that is complete: a packet sent after it has arrived.
     pub(super) fn poll(&mut self, largest_acked_pn: u64) -> Option<Sample> {
-        let next = self.0.get(1)?;
+        let next = self.open.get(1)?;
         if largest_acked_pn < next.first_pn {
             return None;
         }
         let next_ns = next.first.map(|mark| mark.acked_ns);
-        self.0.pop_front().map(|cohort| cohort.sample(next_ns))
+        self.open.pop_front().map(|cohort| cohort.sample(next_ns))
     }
 
     fn of(&mut self, pn: u64) -> Option<&mut Cohort> {
-        let after = self.0.partition_point(|cohort| cohort.first_pn <= pn);
-        self.0.get_mut(after.checked_sub(1)?)
+        let after = self.open.partition_point(|cohort| cohort.first_pn <= pn);
+        self.open.get_mut(after.checked_sub(1)?)
     }
 }
 
@@ -225,6 +242,13 @@ impl Sample {
         arrived_bytes / (self.sent_span + 2.0 * waited + doubt)
     }
 
+    /// What it was at most where so much of the time in which it arrived, s, may be the path's jitter.
+    pub(super) fn rate_within(&self, jitter: f64) -> f64 {
+        let (bytes, acked, sent) = self.arrived;
+        let rate = bytes / (acked - jitter).max(sent).max(1e-6);
+        rate.min(self.sent_rate)
+    }
+
     /// The same of a train that was sent far above a link's rate, whose queue was empty.
     pub(super) fn rate_by_growth(&self) -> Option<f64> {
         let (from_ns, to_ns) = self.rtt_ns;
@@ -255,15 +279,17 @@ impl Cohort {
         } else {
             0.0
         };
-        let rate = match (self.first, self.end(next_ns)) {
-            (Some(first), Some(last)) => {
-                // The longer one: acknowledgements may come in lumps, packets may leave in bursts.
-                let acked = span((first.acked_ns, last.acked_ns));
-                let sent = span((first.sent_ns, last.sent_ns));
-                (last.bytes - first.bytes) / acked.max(sent).max(1e-6)
-            }
-            _ => 0.0,
+        let arrived = match (self.first, self.end(next_ns)) {
+            (Some(first), Some(last)) => (
+                last.bytes - first.bytes,
+                span((first.acked_ns, last.acked_ns)),
+                span((first.sent_ns, last.sent_ns)),
+            ),
+            _ => (0.0, 0.0, 0.0),
         };
+        // The longer one: acknowledgements may come in lumps, packets may leave in bursts.
+        let (bytes, acked, sent) = arrived;
+        let rate = bytes / acked.max(sent).max(1e-6);
         // Nothing arrives faster than it was sent; where one acknowledgement came for most of a cohort the rest looks so.
         // Of packets that left at one moment it is not known how fast they were sent.
         let rate = match self.sent_packets > 2 && sent_rate > 0.0 {
@@ -280,6 +306,8 @@ impl Cohort {
             sent_span: send_span,
             is_lump: self.first.is_some() && self.last.is_none(),
             missing,
+            is_burst: self.is_burst,
+            arrived,
             rtt_ns: self.rtt_ns,
             // A window and not the pace sets the rate where a link is shared.
             is_limited: self.is_limited
@@ -305,6 +333,8 @@ mod tests {
             rtt_ns: (200_000_000, 200_000_000 + waited_ms * 1_000_000),
             is_limited: false,
             is_lump: false,
+            is_burst: false,
+            arrived: (0.0, 0.0, 0.0),
         }
     }
 

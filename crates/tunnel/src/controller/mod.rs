@@ -130,6 +130,10 @@ const MEASURED: f64 = 0.001;
 const UNEVEN: f64 = 0.0005;
 /// What the two ways to tell a rate differ by where packets are few and nothing is wrong.
 const DISAGREE: f64 = 1.15;
+/// Jitter is the least of several rounds' ranges: a burst may take this much of it longer to arrive.
+const LONGER_OF_JITTER: f64 = 1.5;
+/// This part of the rate at which a burst was sent is all of it.
+const AS_SENT: f64 = 0.98;
 /// A queue is never drained faster than by sending this part of the rate.
 const GAIN_MIN: f64 = 0.5;
 
@@ -214,7 +218,7 @@ impl Controller {
             return self.resume(now_ns);
         }
         if is_limited {
-            self.cohorts.handle_limited();
+            self.cohorts.handle_limited(now_ns);
             self.unbroken_packets = 0;
         }
         if let Some((pn, rtt_ns)) = self.batch.take() {
@@ -428,14 +432,30 @@ impl Controller {
     /// Where acknowledgements come unevenly, the time they took makes every cohort look slower than it
     /// was, and the estimate would go down and down although nothing waits and nothing is lost.
     fn rate_of(&self, sample: &Sample) -> f64 {
-        let is_steady = matches!(sample.purpose, Purpose::Up | Purpose::Cruise);
-        if !is_steady || self.waited(sample) > 0.5 * self.threshold() || !self.is_uneven() {
+        if !matches!(sample.purpose, Purpose::Up | Purpose::Cruise) {
             return sample.rate;
+        }
+        let rate = match sample.is_burst {
+            true => self.rate_of_burst(sample),
+            false => sample.rate,
+        };
+        if self.waited(sample) > 0.5 * self.threshold() || !self.is_uneven() {
+            return rate;
         }
         sample
             .rate_by_delay(self.mtu_bytes / self.rate().max(1.0))
-            .filter(|rate| *rate > DISAGREE * sample.rate)
-            .unwrap_or(sample.rate)
+            .filter(|by_delay| *by_delay > DISAGREE * rate)
+            .unwrap_or(rate)
+    }
+
+    /// Who sends a block and waits has no full cohorts above the rate that would say it again: what jitter may have made longer is
+    /// no news of a slower link, nor is what arrived as fast as it was sent.
+    fn rate_of_burst(&self, sample: &Sample) -> f64 {
+        let known = self.rates.get().unwrap_or(0.0);
+        let most = sample.rate_within(LONGER_OF_JITTER * self.delay.jitter());
+        let is_as_sent = most >= AS_SENT * sample.sent_rate;
+        let kept = if is_as_sent { known } else { most.min(known) };
+        sample.rate.max(kept)
     }
 
     /// How long who waited least of a cohort has waited, s.

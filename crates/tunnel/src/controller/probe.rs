@@ -210,6 +210,8 @@ mod tests {
             rtt_ns: (RTT_NS, RTT_NS),
             is_limited: false,
             is_lump: false,
+            is_burst: false,
+            arrived: (0.0, 0.0, 0.0),
         }
     }
 

@@ -54,6 +54,8 @@ pub struct Sender {
     pub control: Control,
     /// Not everything at once.
     pub reading: Option<Reading>,
+    /// So many packets, and the next ones when all of these have been acknowledged: a client that waits for each block.
+    pub block_packets: Option<u64>,
     next_pn: u64,
     base_pn: u64,
     sent: VecDeque<(u64, State)>,
@@ -90,6 +92,7 @@ impl Sender {
         Sender {
             control,
             reading: None,
+            block_packets: None,
             next_pn: 1,
             base_pn: 1,
             sent: VecDeque::new(),
@@ -202,6 +205,9 @@ impl Sender {
 
     /// Whether there is anything to be sent.
     fn has_more(&self, now_ns: u64) -> bool {
+        if let Some(packets) = self.block_packets {
+            return !(self.next_pn - 1).is_multiple_of(packets) || self.is_all_acked();
+        }
         let (Some(reading), Control::Farhaul(controller)) = (self.reading, &self.control) else {
             return true;
         };
@@ -219,6 +225,10 @@ impl Sender {
         let product = controller.rate() * controller.view().base_rtt_ns as f64 / 1e9;
         let most = reading.products * product + 131_072.0;
         ((self.in_flight * DATAGRAM_BYTES) as f64) < most
+    }
+
+    fn is_all_acked(&self) -> bool {
+        self.sent.iter().all(|(_, state)| *state == State::Acked)
     }
 
     pub fn poll(&mut self, now_ns: u64) -> Poll {
