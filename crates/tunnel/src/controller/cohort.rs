@@ -59,8 +59,26 @@ pub(super) struct Sample {
     pub(super) is_lump: bool,
     /// The application had nothing to send shortly before.
     pub(super) is_burst: bool,
-    /// Bytes between the first acknowledgement and the last, the time between these, and between what they were for, s.
-    pub(super) arrived: (f64, f64, f64),
+    pub(super) arrived: Arrived,
+}
+
+/// What came between a cohort's first acknowledgement and its last.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Arrived {
+    bytes: f64,
+    /// From the one acknowledgement to the other, s.
+    acked_span: f64,
+    /// From when the one's newest packet was sent to when the other's was, s.
+    sent_span: f64,
+}
+
+impl Arrived {
+    /// Bytes per second, where so much of the time, s, is the path's jitter. Of the times the longer one counts: acknowledgements may
+    /// come in lumps, packets may leave in bursts.
+    fn rate(self, jitter: f64) -> f64 {
+        let span = (self.acked_span - jitter).max(self.sent_span);
+        self.bytes / span.max(1e-6)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -86,13 +104,14 @@ struct Cohort {
     before: Option<Mark>,
     rtt_ns: (u64, u64),
     is_limited: bool,
+    /// The application had nothing to send shortly before.
     is_burst: bool,
 }
 
 /// The cohorts on their way, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cohorts {
-    open: VecDeque<Cohort>,
+    on_way: VecDeque<Cohort>,
     /// When there was nothing to send, the last time.
     limited_ns: Option<u64>,
 }
@@ -106,13 +125,17 @@ const COHORTS_MAX: usize = 4096;
 impl Cohorts {
     /// Packets sent from now on belong to a new cohort.
     pub(super) fn begin(&mut self, next_pn: u64, purpose: Purpose, pace: f64) {
-        if self.open.back().is_some_and(|last| last.sent_packets == 0) {
-            self.open.pop_back();
+        if self
+            .on_way
+            .back()
+            .is_some_and(|last| last.sent_packets == 0)
+        {
+            self.on_way.pop_back();
         }
-        if self.open.len() >= COHORTS_MAX {
-            self.open.pop_front();
+        if self.on_way.len() >= COHORTS_MAX {
+            self.on_way.pop_front();
         }
-        self.open.push_back(Cohort {
+        self.on_way.push_back(Cohort {
             purpose,
             pace,
             first_pn: next_pn,
@@ -131,13 +154,13 @@ impl Cohorts {
 
     /// Packets and time the open cohort has so far.
     pub(super) fn open(&self) -> (u64, u64) {
-        self.open.back().map_or((0, 0), |cohort| {
+        self.on_way.back().map_or((0, 0), |cohort| {
             (cohort.sent_packets, cohort.sent_ns.1 - cohort.sent_ns.0)
         })
     }
 
     pub(super) fn handle_sent(&mut self, now_ns: u64, bytes: f64) {
-        let Some(cohort) = self.open.back_mut() else {
+        let Some(cohort) = self.on_way.back_mut() else {
             return;
         };
         if cohort.sent_packets == 0 {
@@ -190,24 +213,24 @@ impl Cohorts {
     /// The sender has nothing to send.
     pub(super) fn handle_limited(&mut self, now_ns: u64) {
         self.limited_ns = Some(now_ns);
-        if let Some(cohort) = self.open.back_mut() {
+        if let Some(cohort) = self.on_way.back_mut() {
             cohort.is_limited = true;
         }
     }
 
     /// The next cohort that is complete: a packet sent after it has arrived.
     pub(super) fn poll(&mut self, largest_acked_pn: u64) -> Option<Sample> {
-        let next = self.open.get(1)?;
+        let next = self.on_way.get(1)?;
         if largest_acked_pn < next.first_pn {
             return None;
         }
         let next_ns = next.first.map(|mark| mark.acked_ns);
-        self.open.pop_front().map(|cohort| cohort.sample(next_ns))
+        self.on_way.pop_front().map(|cohort| cohort.sample(next_ns))
     }
 
     fn of(&mut self, pn: u64) -> Option<&mut Cohort> {
-        let after = self.open.partition_point(|cohort| cohort.first_pn <= pn);
-        self.open.get_mut(after.checked_sub(1)?)
+        let after = self.on_way.partition_point(|cohort| cohort.first_pn <= pn);
+        self.on_way.get_mut(after.checked_sub(1)?)
     }
 }
 
@@ -215,6 +238,11 @@ impl Sample {
     /// About how long it took to arrive, s.
     pub(super) fn span(&self, mtu_bytes: f64) -> f64 {
         self.sent_packets * mtu_bytes / self.rate.max(1.0)
+    }
+
+    /// What it was at most where so much of the time in which it arrived, s, may be the path's jitter.
+    pub(super) fn rate_within(&self, jitter: f64) -> f64 {
+        self.arrived.rate(jitter).min(self.sent_rate)
     }
 
     /// The rate as the growth of the round trip tells it. What arrives slower than it was sent waits
@@ -240,13 +268,6 @@ impl Sample {
         let waited = self.rtt_ns.1.saturating_sub(base_ns) as f64 / 1e9;
         let arrived_bytes = self.sent_rate * self.sent_span * (1.0 - self.missing);
         arrived_bytes / (self.sent_span + 2.0 * waited + doubt)
-    }
-
-    /// What it was at most where so much of the time in which it arrived, s, may be the path's jitter.
-    pub(super) fn rate_within(&self, jitter: f64) -> f64 {
-        let (bytes, acked, sent) = self.arrived;
-        let rate = bytes / (acked - jitter).max(sent).max(1e-6);
-        rate.min(self.sent_rate)
     }
 
     /// The same of a train that was sent far above a link's rate, whose queue was empty.
@@ -280,16 +301,14 @@ impl Cohort {
             0.0
         };
         let arrived = match (self.first, self.end(next_ns)) {
-            (Some(first), Some(last)) => (
-                last.bytes - first.bytes,
-                span((first.acked_ns, last.acked_ns)),
-                span((first.sent_ns, last.sent_ns)),
-            ),
-            _ => (0.0, 0.0, 0.0),
+            (Some(first), Some(last)) => Arrived {
+                bytes: last.bytes - first.bytes,
+                acked_span: span((first.acked_ns, last.acked_ns)),
+                sent_span: span((first.sent_ns, last.sent_ns)),
+            },
+            _ => Arrived::default(),
         };
-        // The longer one: acknowledgements may come in lumps, packets may leave in bursts.
-        let (bytes, acked, sent) = arrived;
-        let rate = bytes / acked.max(sent).max(1e-6);
+        let rate = arrived.rate(0.0);
         // Nothing arrives faster than it was sent; where one acknowledgement came for most of a cohort the rest looks so.
         // Of packets that left at one moment it is not known how fast they were sent.
         let rate = match self.sent_packets > 2 && sent_rate > 0.0 {
@@ -334,7 +353,7 @@ mod tests {
             is_limited: false,
             is_lump: false,
             is_burst: false,
-            arrived: (0.0, 0.0, 0.0),
+            arrived: Arrived::default(),
         }
     }
 

@@ -211,7 +211,7 @@ mod tests {
             is_limited: false,
             is_lump: false,
             is_burst: false,
-            arrived: (0.0, 0.0, 0.0),
+            arrived: super::super::cohort::Arrived::default(),
         }
     }
 
