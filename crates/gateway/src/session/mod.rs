@@ -3,14 +3,16 @@
 //! The protocol itself is the pure machine [`Mux`]; this file holds it in a
 //! lock and turns its events into wake-ups. `pump` gives its frames to QUIC
 //! when they are to be sent (`lane`, `backlog`), `intake` feeds what arrives,
-//! `link` tells what is known of the path, `liveness` listens for silence, `proof` sees that a peer that has moved proves it,
-//! `seek` shows a new path's controller what it carries, and [`FlowHandle`] is what a flow's task holds.
+//! `held` counts what is not acknowledged, `link` tells what is known of the path, `liveness` listens for silence, `proof` sees
+//! that a peer that has moved proves it, `seek` shows a new path's controller what it carries, and [`FlowHandle`] is what a flow's
+//! task holds.
 
 mod address;
 mod backlog;
 mod correction;
 mod end;
 mod flow_handle;
+mod held;
 mod intake;
 mod lane;
 mod link;
@@ -84,7 +86,7 @@ pub struct Session {
     incoming: mpsc::UnboundedSender<Incoming>,
     work: Notify,
     acknowledged: Notify,
-    held: pump::Held,
+    held: held::Held,
     hello: watch::Sender<Option<Negotiated>>,
     end: watch::Sender<Option<SessionEnd>>,
     flows_cut: AtomicUsize,
@@ -157,7 +159,7 @@ impl Session {
             incoming,
             work: Notify::new(),
             acknowledged: Notify::new(),
-            held: pump::Held::default(),
+            held: held::Held::default(),
             hello: watch::channel(None).0,
             end: watch::channel(None).0,
             flows_cut: AtomicUsize::new(0),

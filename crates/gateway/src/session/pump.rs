@@ -17,15 +17,15 @@
 //! takes as much of a frame as fits.
 
 use std::future::poll_fn;
-use std::iter;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use farhaul_tunnel::{Class, Transmit};
+use farhaul_tunnel::Transmit;
 
 use super::backlog::PathFigures;
+use super::held::{Kind, is_urgent};
 use super::lane::Lane;
 use super::repeat::Repeats;
 use super::shelter::Shelter;
@@ -37,64 +37,6 @@ const FIGURES_NS: u64 = 20_000_000;
 
 /// A frame that is held up is looked after this often, whatever was missed.
 const TICK: Duration = Duration::from_millis(100);
-
-/// Frames handed over whose last byte is not acknowledged, bytes.
-#[derive(Debug, Default)]
-pub(super) struct Held {
-    all_bytes: AtomicU64,
-    urgent_bytes: AtomicU64,
-    /// Frames handed over so far.
-    frames: AtomicU64,
-    /// Frames that have left the machine and are not counted yet.
-    coming: AtomicU64,
-    /// A frame has not been taken whole.
-    is_waiting: AtomicBool,
-}
-
-impl Held {
-    fn counts(&self, is_urgent: bool) -> impl Iterator<Item = &AtomicU64> {
-        let urgent = is_urgent.then_some(&self.urgent_bytes);
-        iter::once(&self.all_bytes).chain(urgent)
-    }
-
-    fn add(&self, bytes: u64, is_urgent: bool) {
-        self.frames.fetch_add(1, Ordering::Relaxed);
-        for count in self.counts(is_urgent) {
-            count.fetch_add(bytes, Ordering::Relaxed);
-        }
-    }
-
-    fn release(&self, bytes: u64, is_urgent: bool) {
-        for count in self.counts(is_urgent) {
-            count.fetch_sub(bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether everything that has left the machine is acknowledged.
-    pub(super) fn is_empty(&self) -> bool {
-        self.coming.load(Ordering::Acquire) == 0 && self.all_bytes.load(Ordering::Relaxed) == 0
-    }
-
-    /// Of frames whose last byte is not acknowledged.
-    pub(super) fn bytes(&self) -> u64 {
-        self.all_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Whether there is more than the stack takes at present.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.is_waiting.load(Ordering::Relaxed)
-    }
-
-    /// Frames handed over so far.
-    pub(super) fn frames(&self) -> u64 {
-        self.frames.load(Ordering::Relaxed)
-    }
-
-    /// Whether the stack has taken all there is, and not all of it is acknowledged.
-    pub(super) fn is_rest(&self) -> bool {
-        !self.is_waiting() && self.all_bytes.load(Ordering::Relaxed) > 0
-    }
-}
 
 /// When the path's figures were read, and what had been sent then: by the
 /// path, and as its controller was overheard.
@@ -225,7 +167,7 @@ impl Pump {
     /// The next frame for which there is a place.
     fn next_frame(&mut self) -> Option<Transmit> {
         let now_ns = self.session.now_ns();
-        let held_bytes = self.session.held.all_bytes.load(Ordering::Relaxed);
+        let held_bytes = self.session.held.bytes();
         let takes_bulk = self.bulk.is_none() && held_bytes < self.path.held_bytes_max();
         let takes_urgent = self.urgent.is_none();
         let coming = &self.session.held.coming;
@@ -244,7 +186,9 @@ impl Pump {
     async fn hand_over(&mut self, frame: Transmit) -> Result<(), SessionEnd> {
         let is_taken = self.shelter.takes(&frame);
         let correction = self.session.correction.get();
-        if let Some(channel) = correction {
+        if let Some(channel) = correction
+            && self.session.held.ends_rest(Kind::of(&frame))
+        {
             channel.repeat_rest(false);
         }
         if is_taken && let Some(channel) = correction {
@@ -266,12 +210,12 @@ impl Pump {
         if frame.flow.is_some() {
             self.session.mark.store(frame.dscp, Ordering::Relaxed);
         }
-        let (class, is_control) = (frame.class, frame.priority == i32::MAX);
+        let (kind, goes_at_once) = (Kind::of(&frame), frame.priority == i32::MAX);
+        let is_urgent = is_urgent(frame.class);
         let frame_bytes = frame.frame_bytes() as u64;
         let lane = Lane::open(&self.session, frame).await?;
-        let is_urgent = is_urgent(class);
-        self.account(&lane, frame_bytes, is_urgent && !is_control);
-        if is_control {
+        self.account(&lane, frame_bytes, kind);
+        if goes_at_once {
             return self.send_control(lane).await;
         }
         if is_urgent {
@@ -284,13 +228,13 @@ impl Pump {
     }
 
     /// Counts the frame until it is acknowledged.
-    fn account(&self, lane: &Lane, frame_bytes: u64, is_urgent: bool) {
+    fn account(&self, lane: &Lane, frame_bytes: u64, kind: Kind) {
         let session = self.session.clone();
-        session.held.add(frame_bytes, is_urgent);
+        session.held.add(frame_bytes, kind);
         let acknowledged = lane.acknowledged();
         tokio::spawn(async move {
             acknowledged.await;
-            session.held.release(frame_bytes, is_urgent);
+            session.held.release(frame_bytes, kind);
             session.acknowledged.notify_one();
         });
     }
@@ -312,7 +256,7 @@ impl Pump {
         let Some(mut lane) = self.urgent.take() else {
             return Ok(());
         };
-        let urgent_bytes = self.session.held.urgent_bytes.load(Ordering::Relaxed);
+        let urgent_bytes = self.session.held.urgent_bytes();
         let backlog_bytes = self.path.backlog_bytes();
         self.allow(match urgent_bytes <= backlog_bytes {
             true => u64::MAX,
@@ -396,9 +340,4 @@ async fn woken() {
         false => Poll::Ready(()),
     })
     .await;
-}
-
-/// Whether somebody waits for frames of this class: they have a lane of their own.
-fn is_urgent(class: Class) -> bool {
-    matches!(class, Class::Control | Class::Interactive)
 }
