@@ -19,7 +19,9 @@ const REST: Duration = Duration::from_millis(5);
 const RESERVED_MAX: f64 = 0.1;
 
 pub(super) async fn run(session: Arc<Session>, channels: Arc<Channels>, channel: Arc<Channel>) {
+    // In this order when they wake at one instant, as they do in virtual time, where a run shall be the same each time.
     tokio::select! {
+        biased;
         () = inform(&session, &channels, &channel) => {}
         () = copy(&session, &channels, &channel) => {}
         () = watch_rest(&session, &channel) => {}
