@@ -7,6 +7,7 @@ labs of its own for each of JOBS. Writes out/smb-verdicts.json and prints what d
 """
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import queue
@@ -140,10 +141,7 @@ class Way:
     def torture(self, dialect, test, limit_s=LIMIT_S):
         """A test's verdict, and what it said."""
         for folder in ("offered", "offered2"):
-            folder = os.path.join(self.base, folder)
-            for name in os.listdir(folder):
-                path = os.path.join(folder, name)
-                shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+            empty(os.path.join(self.base, folder))
         least, most = DIALECTS[dialect]
         words = ["smbtorture", f"//{SERVER}/{SHARE}", "-U", USER, "-s", self.config("client.conf"), "-m", most,
                  f"--option=clientminprotocol={least}", "--target=samba3", "--fullname", "--seed=1",
@@ -202,6 +200,15 @@ def tests_to_run():
     tests = [(dialect, name, limit_s) for (dialect, name), limit_s in tests.items() if ONLY in f"{dialect} {name}"]
     # Those that take longest come first, and the others beside them.
     return sorted(tests, key=lambda test: -test[2])
+
+
+def empty(folder):
+    """Removes what is in a folder. The server may still be at that itself, for a client that has gone."""
+    while names := os.listdir(folder):
+        for name in names:
+            path = os.path.join(folder, name)
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
 
 def both(ways, *test):
