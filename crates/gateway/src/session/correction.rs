@@ -11,8 +11,8 @@ use crate::quic::fec::{Channel, Channels, PAUSE, Wire};
 use crate::quic::flight::Flight;
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Nothing new for so long, and what is sent was lost before: that the stack has something unsent of. Where copies are sent this is
-/// looked at as often. What goes again before it is known to has no second chance: one packet in sixty of those at an end.
+/// Nothing new for so long, and what is sent was lost before, but for what the stack has not sent yet. Where copies are sent this is
+/// looked at as often: what goes again before a rest is noticed goes once only.
 const REST: Duration = Duration::from_millis(5);
 /// Of QUIC's rate at most this share is kept for repairs. More of them there
 /// are only where there is no bulk, and then the rate is not used up.

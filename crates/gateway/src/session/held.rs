@@ -34,7 +34,7 @@ pub(super) struct Held {
     /// Frames that have left the machine and are not counted yet.
     pub(super) coming: AtomicU64,
     /// A frame has not been taken whole.
-    pub(super) is_waiting: AtomicBool,
+    is_waiting: AtomicBool,
 }
 
 impl Held {
@@ -72,6 +72,11 @@ impl Held {
     /// Of those that somebody waits for.
     pub(super) fn urgent_bytes(&self) -> u64 {
         self.urgent_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A frame has not been taken whole, or all have.
+    pub(super) fn set_waiting(&self, is_waiting: bool) {
+        self.is_waiting.store(is_waiting, Ordering::Relaxed);
     }
 
     /// Whether there is more than the stack takes at present.

@@ -48,6 +48,7 @@ pub(crate) use self::end::RESTARTED;
 pub use self::end::SessionEnd;
 use self::flow_handle::{Carried, FlowState};
 pub use self::flow_handle::{FlowHandle, Incoming, OpenOutcome};
+use self::held::Held;
 
 /// Figures of a tunnel for status and metrics.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -86,7 +87,7 @@ pub struct Session {
     incoming: mpsc::UnboundedSender<Incoming>,
     work: Notify,
     acknowledged: Notify,
-    held: held::Held,
+    held: Held,
     hello: watch::Sender<Option<Negotiated>>,
     end: watch::Sender<Option<SessionEnd>>,
     flows_cut: AtomicUsize,
@@ -159,7 +160,7 @@ impl Session {
             incoming,
             work: Notify::new(),
             acknowledged: Notify::new(),
-            held: held::Held::default(),
+            held: Held::default(),
             hello: watch::channel(None).0,
             end: watch::channel(None).0,
             flows_cut: AtomicUsize::new(0),

@@ -103,10 +103,7 @@ impl Pump {
             self.session.held.coming.fetch_sub(1, Ordering::Release);
         }
         let is_waiting = self.urgent.is_some() || self.bulk.is_some();
-        self.session
-            .held
-            .is_waiting
-            .store(is_waiting, Ordering::Relaxed);
+        self.session.held.set_waiting(is_waiting);
         if !is_waiting {
             self.shelter.handle_idle();
         }
