@@ -42,7 +42,9 @@ pub(crate) async fn serve(reduction: Arc<Reduction>, flow: FlowHandle) {
     // What is on disk is told and compared before anything else.
     reduction.store.opened().await;
     let _talking = Talking::begin(&reduction.store, reduction.tunnel);
+    // In this order when both wake at one instant, as they do in virtual time, where a run shall be the same each time.
     let failure = tokio::select! {
+        biased;
         failure = listen(&reduction, &flow) => failure,
         failure = speak(&reduction, &flow) => failure,
     };
@@ -119,15 +121,17 @@ async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> 
         let has_news = has_news(reduction);
         let has_again = lock(&reduction.sending).has_again();
         tokio::select! {
-            () = reduction.talk.notified() => {}
-            () = reduction.store.news.notified() => {}
-            () = tokio::time::sleep_until(news_at), if has_news => {}
-            () = tokio::time::sleep_until(again_at), if has_again => {}
+            // First, so that news without end cannot keep it waiting.
+            biased;
             _ = review.tick() => {
                 let now_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 let is_heard = flow.session().silence() < HEARD_WITHIN;
                 lock(&reduction.sending).review(&mut lock(&reduction.store.encoder), now_ns, is_heard);
             }
+            () = reduction.talk.notified() => {}
+            () = reduction.store.news.notified() => {}
+            () = tokio::time::sleep_until(news_at), if has_news => {}
+            () = tokio::time::sleep_until(again_at), if has_again => {}
         }
         say(reduction, &mut out);
         write(flow, &mut out).await?;
