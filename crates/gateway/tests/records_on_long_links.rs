@@ -87,7 +87,7 @@ async fn send(
 }
 
 /// With loss, several products are on their way, or came and wait for what is missing. What bounds the link bounds every run of it; an
-/// end whose repairs are lost, too, takes up to a round trip more, of plain bytes and of records alike, in one run of four. Hence the
+/// end whose repairs are lost, too, takes up to a round trip more, of plain bytes and of records alike, in five of 24 runs. Hence the
 /// best of three.
 #[test]
 fn a_link_that_loses_packets_is_filled_and_what_passed_is_remembered() {

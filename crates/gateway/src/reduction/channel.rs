@@ -121,7 +121,7 @@ async fn speak(reduction: &Reduction, flow: &FlowHandle) -> Result<(), Failure> 
         let has_news = has_news(reduction);
         let has_again = lock(&reduction.sending).has_again();
         tokio::select! {
-            // First, so that news without end cannot keep it waiting.
+            // In one order, too, and the review first: news without end shall not keep it waiting.
             biased;
             _ = review.tick() => {
                 let now_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
