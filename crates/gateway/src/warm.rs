@@ -9,6 +9,7 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use farhaul_tunnel::{
@@ -37,6 +38,8 @@ use crate::session::{FlowHandle, Incoming, OpenOutcome, Session};
 const WARMINGS_MAX: usize = 64;
 /// Of what the peer has a copy, so much is one batch.
 const PIECE_BYTES: usize = 256 << 10;
+/// What a peer may take to say that it has read a file: over slow links it says so once a second, and the word has a way to go.
+const READ_WITHIN: Duration = Duration::from_secs(5);
 /// What the flow table says of where it goes.
 const NOBODY: &str = "nobody: both gateways remember it";
 
@@ -219,6 +222,8 @@ impl Gateway {
             while back.next(&flow).await.map_err(Failure::Flow)?.is_some() {}
             let repeated_bytes = out.repeated_bytes();
             lock(&self.warmings).change(entry.id, |it| it.repeated_bytes = repeated_bytes);
+            // Who is told that it is sent may fetch it at once.
+            out.all_read(READ_WITHIN).await;
             out.settle();
             Ok(())
         };

@@ -459,6 +459,34 @@ fn a_file_that_was_sent_before_anybody_asked_for_it_costs_little() {
     assert!(String::from_utf8_lossy(&gone.stderr).contains("fh-warm"));
 }
 
+/// Over a slow link a gateway tells seldom what it has read; who is told that a file was sent may count on it nevertheless.
+#[test]
+fn a_file_that_was_sent_is_known_as_soon_as_that_is_said() {
+    const BYTES: usize = 400_000;
+    let link = Some("rate 1mbit delay 10ms queue 200ms");
+    let world = World::over(link, "warmslow", ON, ON);
+    let right = content(80, BYTES);
+    let path = file("slow", &right);
+    let _service = Service::start(&world.lab.server().unwrap(), 5000, move |mut stream, _| {
+        let _ = stream.write_all(&right);
+        let _ = stream.shutdown(Shutdown::Write);
+    });
+    let warm = |more: &str| world.ask(Side::B, &format!("cache warm {} {more}", path.display()));
+    until("the gateways to agree on a log", || {
+        warm("--detach").status.success()
+    });
+    until("it to be sent", || {
+        world.warmings(Side::B)[0]["end"] == "sent"
+    });
+    let before = wire_bytes(&world);
+    let (len, sum, result) = read_all(&mut world.connect(v4(5000)));
+    result.unwrap();
+    assert_eq!((len, sum), (BYTES, digest(&content(80, BYTES))));
+    let crossed = wire_bytes(&world) - before;
+    assert!(crossed < BYTES as u64 / 10, "{crossed}");
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[test]
 fn a_file_that_becomes_shorter_while_it_is_sent_was_not_sent() {
     let link = Some("rate 20mbit delay 10ms queue 100ms");

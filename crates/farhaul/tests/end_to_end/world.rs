@@ -157,7 +157,16 @@ impl World {
 
     /// As [`World::status`], without a program that starts first: for who asks all the time.
     pub fn status_now(&self, side: Side) -> Value {
-        let answer = self.got(side, "/v1/status");
+        self.got_json(side, "/v1/status")
+    }
+
+    /// The files that were sent to be remembered, and are.
+    pub fn warmings(&self, side: Side) -> Value {
+        self.got_json(side, "/v1/cache/warmings")
+    }
+
+    fn got_json(&self, side: Side, path: &str) -> Value {
+        let answer = self.got(side, path);
         let body = answer.split_once("\r\n\r\n").unwrap().1;
         serde_json::from_str(body).unwrap()
     }

@@ -4,6 +4,7 @@ mod reader;
 mod writer;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use farhaul_reduce::Codec;
@@ -96,6 +97,15 @@ impl Outbound {
         match self {
             Self::Plain => 0,
             Self::Records(writer) => writer.repeated_bytes(),
+        }
+    }
+
+    /// Waits until the peer has said that it read everything, so that any flow may refer to it; at most so long. It says so now and then
+    /// only, later than it ends its direction.
+    pub(crate) async fn all_read(&self, within: Duration) {
+        match self {
+            Self::Plain => (),
+            Self::Records(writer) => writer.all_read(within).await,
         }
     }
 

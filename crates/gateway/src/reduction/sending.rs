@@ -209,6 +209,12 @@ impl Sending {
         may
     }
 
+    /// Whether the peer has not said that it read everything of this flow, so that others cannot refer to all of it.
+    pub(super) fn is_unread(&self, flow: u64) -> bool {
+        let unread = self.flows.get(&flow);
+        unread.is_some_and(|unread| !unread.kept.is_empty())
+    }
+
     /// Content of this flow that was said again, as long as it is not over.
     pub(super) fn repeated_bytes(&self, flow: u64) -> u64 {
         self.flows

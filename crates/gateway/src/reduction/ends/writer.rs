@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use farhaul_reduce::{Codec, Levels, Plain};
 use farhaul_tunnel::{FEATURE_ECHOES, ResetCode};
 use rustix::time::{ClockId, clock_gettime};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::lock::lock;
 use crate::reduction::Reduction;
@@ -78,6 +79,15 @@ impl Writer {
     /// See [`super::Outbound::repeated_bytes`].
     pub(super) fn repeated_bytes(&self) -> u64 {
         lock(&self.reduction.sending).repeated_bytes(self.flow)
+    }
+
+    /// See [`super::Outbound::all_read`].
+    pub(super) async fn all_read(&self, within: Duration) {
+        let mut heard = self.reduction.heard.subscribe();
+        let is_unread = || lock(&self.reduction.sending).is_unread(self.flow);
+        // The sender lives as long as we do.
+        let said = async { while is_unread() && heard.changed().await.is_ok() {} };
+        let _ = timeout(within, said).await;
     }
 
     /// Both directions have ended well.
@@ -324,8 +334,6 @@ fn cpu_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::reduction::Store;
 
