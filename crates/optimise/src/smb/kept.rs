@@ -1,13 +1,13 @@
 //! What the near half keeps of a run until the client asks for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 
 use super::message::Ahead;
 use super::smb2::transfer::OFFSETS_END;
 
-/// What lies so far behind the last byte given is not waited for: the client has skipped it.
+/// What lies so far behind the last byte given, and before all that is waited for, the client has skipped.
 const LAG_BYTES_MAX: u64 = 1 << 20;
 
 /// What can be said of a request for part of a run.
@@ -38,6 +38,8 @@ pub struct Kept {
     pieces: BTreeMap<u64, Bytes>,
     /// Asked for and no longer here: offset to offset, none touching another.
     given: BTreeMap<u64, u64>,
+    /// Asked for and still to come: where those requests begin. A server answers reads in any order.
+    waited: BTreeSet<u64>,
     kept_bytes: u64,
 }
 
@@ -51,6 +53,7 @@ impl Kept {
             end: None,
             pieces: BTreeMap::new(),
             given: BTreeMap::new(),
+            waited: BTreeSet::new(),
             kept_bytes: 0,
         }
     }
@@ -83,6 +86,11 @@ impl Kept {
         is_news
     }
 
+    /// A request that begins here waits until it can be answered.
+    pub fn handle_waiting(&mut self, offset: u64) {
+        self.waited.insert(offset);
+    }
+
     /// Arrived and not asked for.
     #[must_use]
     pub fn kept_bytes(&self) -> u64 {
@@ -112,6 +120,7 @@ impl Kept {
         }
         match self.copy(offset, end) {
             Some(bytes) => {
+                self.waited.remove(&offset);
                 self.give(offset, end);
                 Answer::Bytes(bytes)
             }
@@ -150,7 +159,8 @@ impl Kept {
             end = after_end;
         }
         self.given.insert(start, end);
-        let lagging = end.saturating_sub(LAG_BYTES_MAX);
+        let waited = self.waited.first().copied().unwrap_or(u64::MAX);
+        let lagging = end.saturating_sub(LAG_BYTES_MAX).min(waited);
         if lagging > self.ahead.from {
             self.ahead.from = lagging;
             self.forget(0, lagging);
@@ -270,6 +280,25 @@ mod tests {
         assert_eq!(kept.answer(OFFSETS_END - 9, 8), Answer::EndOfFile);
         assert_eq!(kept.answer(OFFSETS_END - 8, 8), Answer::Elsewhere);
         assert_eq!(kept.answer(0xffff_ffff_ffff_fff0, 8), Answer::Elsewhere);
+    }
+
+    /// A client with many requests under way is given what has come, and waits for what the server is slow to say.
+    #[test]
+    fn what_is_waited_for_is_not_skipped() {
+        let mut kept = run(0, 4 << 20);
+        assert_eq!(kept.answer(1000, 1000), Answer::Wait);
+        kept.handle_waiting(1000);
+        kept.handle_data(2000, bytes(2000, 3000));
+        kept.handle_data(2 << 20, bytes(0, 1000));
+        assert!(matches!(kept.answer(2 << 20, 1000), Answer::Bytes(_)));
+        assert!(matches!(kept.answer(2000, 500), Answer::Bytes(_)));
+        kept.handle_data(1000, bytes(1000, 2000));
+        assert_eq!(kept.answer(1000, 1000), Answer::Bytes(bytes(1000, 2000)));
+        // Nobody waits any more.
+        kept.handle_data(3 << 20, bytes(0, 1000));
+        assert!(matches!(kept.answer(3 << 20, 1000), Answer::Bytes(_)));
+        assert_eq!(kept.kept_bytes(), 0);
+        assert_eq!(kept.answer(2500, 10), Answer::Elsewhere);
     }
 
     #[test]

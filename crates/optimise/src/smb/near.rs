@@ -330,10 +330,12 @@ impl NearSmb {
                 if kept.want(upto) {
                     out.message(Message::Want { run, upto }.encode());
                 }
+                kept.handle_waiting(part.offset);
                 self.waiting.push_back(packet.clone());
                 return true;
             }
             Answer::Wait => {
+                kept.handle_waiting(part.offset);
                 self.waiting.push_back(packet.clone());
                 return true;
             }

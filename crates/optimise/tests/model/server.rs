@@ -50,6 +50,8 @@ pub struct Terms {
     pub write_ns_max: u64,
     /// Reads take so long.
     pub read_ns: u64,
+    /// Of SMB1: each so many-th read takes so much longer, and others overtake it.
+    pub slow_reads: Option<(u64, u64)>,
     /// Of SMB2: each so many-th CREATE for a batch oplock fails; 0: none.
     pub refuses_batch: u64,
     /// Of SMB2: the answer to CREATE is announced first, as where others must give back an oplock before.
@@ -96,6 +98,7 @@ impl Default for Terms {
             signs_setup: true,
             write_ns_max: 0,
             read_ns: 0,
+            slow_reads: None,
             refuses_batch: 0,
             opens_late: false,
             held_file: None,

@@ -195,9 +195,13 @@ impl Server {
         let mut message = Vec::new();
         header.response(STATUS_OK).emit(&mut message);
         emit_read_response(&content[from..to], &mut message);
-        let at_ns = self.now_ns + self.terms.read_ns;
-        self.read
-            .push_back((at_ns, read.file.into(), packet(&message).to_vec()));
+        let slow_reads = self.terms.slow_reads;
+        let is_slow = |(nth, _): &(u64, u64)| self.reads.is_multiple_of(*nth);
+        let more_ns = slow_reads.filter(is_slow).map_or(0, |(_, ns)| ns);
+        let at_ns = self.now_ns + self.terms.read_ns + more_ns;
+        let place = self.read.partition_point(|(other, ..)| *other <= at_ns);
+        let answer = packet(&message).to_vec();
+        self.read.insert(place, (at_ns, read.file.into(), answer));
         self.handle_time(self.now_ns);
     }
 
