@@ -97,12 +97,30 @@ impl Lab {
     pub fn wait_peers_up(&mut self) -> Result<(), LabError> {
         for side in Side::BOTH {
             let what = format!("gateway {}", side.letter());
-            self.wait_ready(gateway_process(side), &what, PATIENCE, |lab| {
+            let ready = self.wait_ready(gateway_process(side), &what, PATIENCE, |lab| {
                 lab.gateway_status(side)
                     .is_ok_and(|status| is_working(&status))
-            })?;
+            });
+            ready.map_err(|error| self.with_log_of(side.other(), error))?;
         }
         Ok(())
+    }
+
+    /// One gateway that has no peer says nothing of why the other does not answer.
+    fn with_log_of(&self, side: Side, error: LabError) -> LabError {
+        let LabError::NotReady {
+            what,
+            why,
+            log_tail,
+        } = error
+        else {
+            return error;
+        };
+        LabError::NotReady {
+            what,
+            why,
+            log_tail: format!("{log_tail}\n{}", self.gateway_log_tail(side)),
+        }
     }
 
     /// What `farhaul status --json` says of one gateway.
