@@ -197,14 +197,12 @@ fn a_read_that_is_cut_short_is_not_the_end_of_the_file() {
     }
 }
 
-/// However few requests the server takes at a time, the client has what it would have had.
 /// As smbclient reads, of a server of which one thread in some is held up: what others overtake is waited for, and nothing read in vain.
 #[test]
 fn a_server_that_answers_in_any_order_is_read_ahead() {
-    let plan = reading(whole(64_000, 50), 20_000_000, (OC1, 500 * MS));
+    let mut plan = reading(whole(64_000, 50), 20_000_000, (OC1, 500 * MS));
     let in_order_ms = read_ms(&plan.run());
     for (nth, slow_ms) in [(3, 10), (4, 100), (5, 300), (8, 300), (20, 60)] {
-        let mut plan = reading(whole(64_000, 50), 20_000_000, (OC1, 500 * MS));
         plan.terms.slow_reads = Some((nth, slow_ms * MS));
         let world = plan.run();
         assert_eq!(world.client.read_bytes, 20_000_000);
@@ -216,6 +214,7 @@ fn a_server_that_answers_in_any_order_is_read_ahead() {
     }
 }
 
+/// However few requests the server takes at a time, the client has what it would have had.
 #[test]
 fn a_server_that_takes_few_requests_is_not_asked_for_more() {
     for requests_max in [1, 2, 3, 10] {

@@ -99,7 +99,7 @@ impl Kept {
 
     /// What to answer to a request. Bytes are given out once.
     pub fn answer(&mut self, offset: u64, length: u32) -> Answer {
-        // Who waits on says so again; who does not, nobody is kept back for.
+        // Who asks again does not wait any more, or says so anew.
         self.waited.remove(&offset);
         // What no file has is the server's to refuse: it says so in another way than of a file that has ended.
         let wanted_end = offset.saturating_add(length.into());

@@ -325,16 +325,11 @@ impl NearSmb {
         let bytes = match kept.answer(part.offset, part.length) {
             Answer::Elsewhere => return false,
             Answer::Wait | Answer::Beyond if self.waiting.len() >= WAITING_MAX => return false,
-            Answer::Beyond => {
+            answer @ (Answer::Wait | Answer::Beyond) => {
                 let upto = part.end();
-                if kept.want(upto) {
+                if answer == Answer::Beyond && kept.want(upto) {
                     out.message(Message::Want { run, upto }.encode());
                 }
-                kept.handle_waiting(part.offset);
-                self.waiting.push_back(packet.clone());
-                return true;
-            }
-            Answer::Wait => {
                 kept.handle_waiting(part.offset);
                 self.waiting.push_back(packet.clone());
                 return true;

@@ -50,7 +50,7 @@ pub struct Terms {
     pub write_ns_max: u64,
     /// Reads take so long.
     pub read_ns: u64,
-    /// Of SMB1: each so many-th read takes so much longer, and others overtake it.
+    /// Of SMB1: each so many-th read takes so many ns longer, and others overtake it.
     pub slow_reads: Option<(u64, u64)>,
     /// Of SMB2: each so many-th CREATE for a batch oplock fails; 0: none.
     pub refuses_batch: u64,
