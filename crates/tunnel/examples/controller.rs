@@ -26,7 +26,9 @@ fn main() {
         return read(&args[1], busy_ms.unwrap_or(0.0), trace);
     }
     if args.first().is_some_and(|a| a == "blocks") {
-        return blocks(&args[1], args.iter().any(|a| a == "trace"));
+        let packets = args.iter().filter_map(|a| a.parse().ok()).next_back();
+        let trace = args.iter().any(|a| a == "trace");
+        return blocks(&args[1], packets.unwrap_or(45), trace);
     }
     if args.first().is_some_and(|a| a == "share") {
         return share(&args[1..]);
@@ -84,8 +86,9 @@ fn read(words: &str, busy_ms: f64, trace: bool) {
     }
 }
 
-/// A client that waits for each block of 60 KiB, through the tunnel and over CUBIC: `controller blocks LINK [trace]`.
-fn blocks(words: &str, trace: bool) {
+/// A client that waits for each block, of 60 KiB or of `PACKETS`, through the tunnel and over CUBIC:
+/// `controller blocks LINK [PACKETS] [trace]`.
+fn blocks(words: &str, packets: u64, trace: bool) {
     let link: LinkProfile = words.parse().unwrap();
     let limit = link.forward.rate.unwrap().bit_per_s() as f64 / 8.0 * 1472.0 / 1514.0;
     for seed in 1..=12 {
@@ -97,7 +100,7 @@ fn blocks(words: &str, trace: bool) {
             ("tunnel", Sender::farhaul(settings)),
             ("cubic", Sender::cubic()),
         ] {
-            sender.block_packets = Some(45);
+            sender.block_packets = Some(packets);
             let mut world = World::new(&link, seed);
             let flow = world.add(sender, 0, u64::MAX, 0);
             let mut before = 0;
