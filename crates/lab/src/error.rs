@@ -105,7 +105,7 @@ pub enum LabError {
         what: String,
         /// What was seen.
         why: String,
-        /// Last lines of its log.
+        /// Last lines of its log; of two gateways that have no tunnel, of both.
         log_tail: String,
     },
     /// Text that could not be understood.

@@ -107,20 +107,12 @@ impl Lab {
     }
 
     /// One gateway that has no peer says nothing of why the other does not answer.
-    fn with_log_of(&self, side: Side, error: LabError) -> LabError {
-        let LabError::NotReady {
-            what,
-            why,
-            log_tail,
-        } = error
-        else {
-            return error;
-        };
-        LabError::NotReady {
-            what,
-            why,
-            log_tail: format!("{log_tail}\n{}", self.gateway_log_tail(side)),
+    fn with_log_of(&self, side: Side, mut error: LabError) -> LabError {
+        if let LabError::NotReady { log_tail, .. } = &mut error {
+            log_tail.push('\n');
+            log_tail.push_str(&self.gateway_log_tail(side));
         }
+        error
     }
 
     /// What `farhaul status --json` says of one gateway.

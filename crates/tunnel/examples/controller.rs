@@ -4,6 +4,8 @@
 #[path = "../tests/path/mod.rs"]
 mod path;
 
+use std::str::FromStr;
+
 use farhaul_link::LinkProfile;
 use farhaul_tunnel::PathSettings;
 use path::World;
@@ -11,6 +13,7 @@ use path::sender::Sender;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    let has = |word: &str| args.iter().any(|a| a == word);
     if args.first().is_some_and(|a| a == "matrix") {
         return matrix(&args[1..]);
     }
@@ -21,27 +24,23 @@ fn main() {
         return start();
     }
     if args.first().is_some_and(|a| a == "read") {
-        let busy_ms = args.iter().filter_map(|a| a.parse().ok()).next_back();
-        let trace = args.iter().any(|a| a == "trace");
-        return read(&args[1], busy_ms.unwrap_or(0.0), trace);
+        return read(&args[1], last_number(&args).unwrap_or(0.0), has("trace"));
     }
     if args.first().is_some_and(|a| a == "blocks") {
-        let packets = args.iter().filter_map(|a| a.parse().ok()).next_back();
-        let trace = args.iter().any(|a| a == "trace");
-        return blocks(&args[1], packets.unwrap_or(45), trace);
+        return blocks(&args[1], last_number(&args).unwrap_or(45), has("trace"));
     }
     if args.first().is_some_and(|a| a == "share") {
         return share(&args[1..]);
     }
     let link: LinkProfile = args[0].parse().unwrap();
-    let has = |word: &str| args.iter().any(|a| a == word);
-    let secs = args
-        .iter()
-        .filter_map(|a| a.parse::<f64>().ok())
-        .next_back()
-        .unwrap_or(40.0);
+    let secs = last_number(&args).unwrap_or(40.0);
     let row = cell(&link, has("told"), secs, has("trace"));
     println!("{row}");
+}
+
+/// The last word that is a number; a link is one word and none.
+fn last_number<T: FromStr>(args: &[String]) -> Option<T> {
+    args.iter().filter_map(|a| a.parse().ok()).next_back()
 }
 
 /// A file that is read ahead after some seconds of small answers, by machines that are held up for a while in every so many
