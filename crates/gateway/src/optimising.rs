@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use farhaul_optimise::{Event as HalfEvent, Half, Output, Settings};
-use farhaul_tunnel::ResetCode;
+use farhaul_tunnel::{PathView, ResetCode};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -526,12 +526,46 @@ fn link(session: &Session, reach: Reach) -> Settings {
     // One that is missing holds up all that is behind it, and the first one is missing before it is known that packets are lost.
     let loss = reach.loss.max(session.loss_unseen());
     let settings = Settings::of_link(rate_bytes_s, rtt_ns).with_loss(loss);
-    let Some(path) = session.path() else {
-        return settings;
-    };
+    match session.path() {
+        Some(path) => on_path(settings, rate_bytes_s, &path),
+        None => settings,
+    }
+}
+
+/// What the congestion controller has found out about the path, and what it has not yet.
+fn on_path(settings: Settings, rate_bytes_s: u64, path: &PathView) -> Settings {
     let settings = settings.with_idle_rtt(rate_bytes_s, path.base_rtt_ns);
+    let settings = match path.is_climbing() {
+        true => settings.with_least_rate(),
+        false => settings,
+    };
     match path.is_new() {
         true => settings.while_new(),
         false => settings,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_tunnel::{Controller, PathSettings};
+
+    use super::*;
+
+    /// Over 250 ms one way with 10 % loss two answers had arrived when a file was opened.
+    #[test]
+    fn a_link_whose_rate_is_being_found_is_not_taken_for_a_slow_one() {
+        const RATE_BYTES_S: u64 = 4_260;
+        const RTT_NS: u64 = 500_000_000;
+        let slow = Settings::of_link(RATE_BYTES_S, RTT_NS);
+        let new = PathView {
+            base_rtt_ns: RTT_NS,
+            ..Controller::new(PathSettings::default(), 1200).view()
+        };
+        assert!(on_path(slow, RATE_BYTES_S, &new).is_quick);
+        let known = PathView {
+            phase: "cruise",
+            ..new
+        };
+        assert!(!on_path(slow, RATE_BYTES_S, &known).is_quick);
     }
 }

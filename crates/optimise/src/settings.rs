@@ -141,6 +141,14 @@ impl Settings {
         self
     }
 
+    /// The same link while its rate is not known: what has arrived is the least that it carries, and a client's first messages, of
+    /// which one was lost, tell nothing of the rest. What is decided when a file is opened would hold for all of it.
+    #[must_use]
+    pub fn with_least_rate(mut self) -> Self {
+        self.is_quick = true;
+        self
+    }
+
     /// Whether the round trip is worth the work at this rate.
     #[must_use]
     pub fn can_gain(&self) -> bool {
@@ -175,6 +183,14 @@ mod tests {
         let gains = |rate, rtt_ns| Settings::of_link(rate, rtt_ns).can_gain();
         assert!(gains(6_480_000, MS / 2) && gains(125_000_000, 2 * MS));
         assert!(!gains(125_000_000, MS / 2) && !gains(6_480_000, MS / 5));
+    }
+
+    /// As over 250 ms one way with 10 % loss, where two answers had arrived.
+    #[test]
+    fn a_link_is_slow_only_where_its_rate_is_known() {
+        let link = Settings::of_link(4_260, 500 * MS).with_loss(0.1);
+        assert!(!link.is_quick && !link.while_new().is_quick);
+        assert!(link.with_least_rate().is_quick);
     }
 
     #[test]

@@ -26,10 +26,16 @@ pub struct PathView {
 }
 
 impl PathView {
+    /// Whether the rate is still being found: it is the most that has arrived so far, and may be far below the link's.
+    #[must_use]
+    pub fn is_climbing(&self) -> bool {
+        self.phase == CLIMB
+    }
+
     /// Whether the rate, or what is lost at it, is still being found.
     #[must_use]
     pub fn is_new(&self) -> bool {
-        self.phase == CLIMB || self.loss_seen.is_none()
+        self.is_climbing() || self.loss_seen.is_none()
     }
 }
 
