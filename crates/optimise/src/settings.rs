@@ -22,8 +22,11 @@ pub(crate) const KEPT_BYTES_MAX: u64 = AHEAD_BYTES_MAX + REPAIR_BYTES_MAX;
 /// again, and what comes behind it waits at the other end.
 const TRIPS_OF_REPAIR: f64 = 2.0;
 const PACKET_BYTES: u64 = 1_400;
-/// Round trips until what is missing has been sent again, and what a client waits for.
-const TRIPS_OF_ONE_REPAIR: f64 = 1.125;
+/// Round trips until what is missing has been sent again: so long after it was sent a packet counts as lost.
+const TRIPS_OF_ONE_REPAIR: f64 = 1.25;
+/// A repair that is lost, too, takes another one. It is reckoned with where it is likelier than this: of who reads a file from its
+/// beginning most read on, and a link that stands still costs them as much as what is in vain costs it.
+const AGAIN_MIN: f64 = 0.25;
 const BLOCK_BYTES: u64 = 64 << 10;
 /// With less that the link carries in 3 s, two blocks of 60 KB take longer than a server waits for an oplock.
 const QUICK_BYTES_MIN: u128 = 24_000;
@@ -110,9 +113,7 @@ impl Settings {
             true => packets.ln() / -loss.min(0.5).ln(),
             false => 0.0,
         };
-        let packets_of_block = (BLOCK_BYTES / PACKET_BYTES) as f64;
-        let is_missing = 1.0 - (1.0 - loss).powf(packets_of_block);
-        let waited_bytes = TRIPS_OF_ONE_REPAIR * is_missing * self.bdp_bytes as f64;
+        let waited_bytes = trips_to_a_block(loss.min(0.5)) * self.bdp_bytes as f64;
         self.start_bytes = self.start_bytes.saturating_add(waited_bytes as u64);
         self.is_lossy = waited_bytes >= 1.0;
         let repair_bytes = TRIPS_OF_REPAIR * repairs * self.bdp_bytes as f64;
@@ -154,6 +155,15 @@ impl Settings {
     pub fn can_gain(&self) -> bool {
         self.rtt_ns >= self.rtt_ns_min
     }
+}
+
+/// Round trips for which the first block of a file is waited for longer than where nothing is lost.
+fn trips_to_a_block(loss: f64) -> f64 {
+    let packets = (BLOCK_BYTES / PACKET_BYTES) as f64;
+    // Whether it is not whole yet when all of it has been sent so often.
+    let is_missing = |sent: i32| 1.0 - (1.0 - loss.powi(sent)).powf(packets);
+    let again = (2..).take_while(|&sent| is_missing(sent) >= AGAIN_MIN);
+    TRIPS_OF_ONE_REPAIR * (is_missing(1) + again.count() as f64)
 }
 
 /// What keeps the link full: what it holds, once more for the way through both gateways, and some blocks.
@@ -205,11 +215,8 @@ mod tests {
         }
         assert!(link.with_loss(0.5).ahead_bytes_max <= KEPT_BYTES_MAX);
         let start = |loss| link.with_loss(loss).start_bytes as f64 / link.bdp_bytes as f64;
-        for (found, expected) in [0.001, 0.01, 0.1]
-            .map(start)
-            .into_iter()
-            .zip([1.05, 1.4, 2.1])
-        {
+        let found = [0.001, 0.01, 0.05, 0.1].map(start);
+        for (found, expected) in found.into_iter().zip([1.05, 1.45, 2.15, 3.5]) {
             assert!((found - expected).abs() < 0.05, "{found} {expected}");
         }
         let slow = Settings::of_link(8_000, 500 * MS).with_loss(0.1);

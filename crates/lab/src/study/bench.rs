@@ -198,6 +198,7 @@ fn sampled(
         run,
         sockets,
         attempts: 1,
+        discarded: Vec::new(),
         sha256: files.sha256(),
         said: match cell.config.has_gateways() {
             true => said::of(lab),

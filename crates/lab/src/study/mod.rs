@@ -314,7 +314,7 @@ impl<B: Bench> Study<'_, '_, B> {
 
     /// A copy, done again as long as it was disturbed.
     fn sample(&mut self, cell: &Cell) -> Result<Sample, LabError> {
-        let mut attempts = 1;
+        let (mut attempts, mut discarded) = (1, Vec::new());
         loop {
             if self.shared.is_stopped() {
                 return Err(LabError::Interrupted);
@@ -326,12 +326,13 @@ impl<B: Bench> Study<'_, '_, B> {
             self.progress
                 .begin(&format!("{} (all: {left_min} min)", cell.name()));
             let mut sample = self.bench.copy(cell, &mut self.progress)?;
-            sample.attempts = attempts;
             self.progress.end(&told(cell, &sample));
             if sample.verdict.doubts.is_empty() || attempts == ATTEMPTS_MAX {
+                (sample.attempts, sample.discarded) = (attempts, discarded);
                 return Ok(sample);
             }
             attempts += 1;
+            discarded.extend(sample.verdict.value);
             self.progress.add_stage();
         }
     }

@@ -28,6 +28,8 @@ pub(super) struct Sample {
     pub(super) sockets: Sockets,
     /// Times it was run until it was clean.
     pub(super) attempts: u32,
+    /// What the others came to, in order. Whatever disturbed them may not be all that was wrong.
+    pub(super) discarded: Vec<f64>,
     /// Of what was copied.
     pub(super) sha256: String,
     /// What the gateway says.
@@ -84,7 +86,8 @@ pub(super) fn row(
             "attempts",
             samples.iter().map(|sample| sample.attempts).sum::<u32>(),
         )
-        .detail("doubtful", samples.iter().filter(doubtful).count());
+        .detail("doubtful", samples.iter().filter(doubtful).count())
+        .detail("discarded", discarded(samples));
     match middle(samples, row.value) {
         Some(sample) => {
             let row = seen(row, cell, sample);
@@ -98,6 +101,12 @@ pub(super) fn row(
         }
         None => row,
     }
+}
+
+/// What all attempts came to that were not kept.
+fn discarded(samples: &[Sample]) -> Vec<f64> {
+    let values = samples.iter().flat_map(|sample| &sample.discarded);
+    values.copied().collect()
 }
 
 /// What nothing can be above, of the least that was moved, and what share of it is asked for.
@@ -296,6 +305,7 @@ pub(super) mod tests {
             },
             sockets: Sockets::default(),
             attempts: 1,
+            discarded: Vec::new(),
             sha256: String::new(),
             said: Value::Null,
         }

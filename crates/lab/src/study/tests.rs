@@ -133,6 +133,8 @@ fn a_copy_that_was_disturbed_is_done_again_and_the_third_is_kept() {
         };
         assert_eq!(begun.len(), attempts, "{disturbed}");
         assert_eq!(row.detail["attempts"], attempts, "{disturbed}");
+        let discarded = serde_json::json!(vec![7.0; attempts - 1]);
+        assert_eq!(row.detail["discarded"], discarded, "{disturbed}");
         assert_eq!((row.value, row.n), (Some(7.0), Some(1)), "{disturbed}");
         assert_eq!(row.error.as_deref(), remark, "{disturbed}");
     }

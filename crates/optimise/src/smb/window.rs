@@ -375,7 +375,7 @@ mod tests {
         let link = Settings::of_link(6_480_000, 500_000_000);
         let bdp = link.bdp_bytes;
         let mut window = Window::new(&link.with_loss(0.1));
-        assert!((2 * bdp..3 * bdp).contains(&window.bytes(65_536, true)));
+        assert!((3 * bdp..4 * bdp).contains(&window.bytes(65_536, true)));
         assert!(window.bytes(65_536, false) < 2 * bdp);
         // Records here and there, two in a row.
         window.handle_used(65_536, false);

@@ -16,6 +16,9 @@ const STRETCH_DATAGRAMS: usize = WINDOW_DATAGRAMS_MAX / 2;
 const GAP_DATAGRAMS: usize = 2;
 /// From this loss on a small frame gets two copies.
 const LOSS_OF_TWO_COPIES: f64 = 0.03;
+/// From this loss on a datagram that is sent while the link is idle gets three: of the end of a transfer over a long fast path two
+/// hundred packets are missing, and one that is lost each time costs a round trip and a quarter.
+const LOSS_OF_THREE_COPIES: f64 = 0.08;
 
 /// The sender's side as a whole: what is sent, what is repaired, and how much.
 #[derive(Debug, Default)]
@@ -117,9 +120,17 @@ impl Protection {
             .count()
     }
 
-    /// How many copies the loss of the path asks for, 0 to 2, whatever they cost: who sends them while the link is idle need not pay.
+    /// How many copies a datagram gets that is sent while the link is idle: they need not pay.
     #[must_use]
-    pub fn copies_wanted(&self) -> usize {
+    pub fn copies_while_idle(&self) -> usize {
+        match self.copies_wanted() {
+            2 if self.adaptation.loss() >= LOSS_OF_THREE_COPIES => 3,
+            wanted => wanted,
+        }
+    }
+
+    /// How many copies the loss of the path asks for, 0 to 2, whatever they cost.
+    fn copies_wanted(&self) -> usize {
         match self.adaptation.repeats() {
             false => 0,
             true if self.adaptation.loss() < LOSS_OF_TWO_COPIES => 1,
@@ -142,5 +153,32 @@ impl Protection {
     #[must_use]
     pub fn repairs(&self) -> u64 {
         self.made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What goes while the link is idle and one packet in `one_of` is lost.
+    fn copies_at_loss(one_of: u64) -> usize {
+        let mut protection = Protection::default();
+        for step in 0..100 {
+            let sent = step * 500;
+            protection.observe(Observation {
+                now_ns: step * 100_000_000,
+                sent,
+                lost: sent / one_of,
+                acknowledged: sent - sent / one_of,
+                rtt_ns: 50_000_000,
+                ..Observation::default()
+            });
+        }
+        protection.copies_while_idle()
+    }
+
+    #[test]
+    fn the_more_is_lost_the_more_copies_go_while_the_link_is_idle() {
+        assert_eq!([10_000, 100, 25, 10].map(copies_at_loss), [0, 1, 2, 3]);
     }
 }

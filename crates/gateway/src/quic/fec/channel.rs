@@ -260,7 +260,7 @@ impl Channel {
 
     /// Whether copies are worth their bytes: the path loses packets.
     pub fn is_copying(&self) -> bool {
-        lock(&self.sending).protection.copies_wanted() > 0
+        lock(&self.sending).protection.copies_while_idle() > 0
     }
 
     /// Waits until there are copies.
@@ -298,7 +298,7 @@ impl Channel {
         let is_rest = self.is_rest.load(Ordering::Relaxed) && lock(&self.told_apart).is_content();
         let mut sending = lock(&self.sending);
         if is_rest {
-            let times = sending.protection.copies_wanted();
+            let times = sending.protection.copies_while_idle();
             lock(&self.copies).push(datagram, times);
             self.for_copies.notify_one();
         }
