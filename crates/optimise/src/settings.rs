@@ -22,11 +22,12 @@ pub(crate) const KEPT_BYTES_MAX: u64 = AHEAD_BYTES_MAX + REPAIR_BYTES_MAX;
 /// again, and what comes behind it waits at the other end.
 const TRIPS_OF_REPAIR: f64 = 2.0;
 const PACKET_BYTES: u64 = 1_400;
-/// Round trips until what is missing has been sent again: so long after it was sent a packet counts as lost.
+/// Round trips until what is missing has been sent again: so long after it was sent the tunnel takes a packet for lost (RFC 9002
+/// section 6.1.2, with a factor of the gateway's).
 const TRIPS_OF_ONE_REPAIR: f64 = 1.25;
 /// A repair that is lost, too, takes another one. It is reckoned with where it is likelier than this: of who reads a file from its
 /// beginning most read on, and a link that stands still costs them as much as what is in vain costs it.
-const AGAIN_MIN: f64 = 0.25;
+const LOST_AGAIN_MIN: f64 = 0.25;
 const BLOCK_BYTES: u64 = 64 << 10;
 /// With less that the link carries in 3 s, two blocks of 60 KB take longer than a server waits for an oplock.
 const QUICK_BYTES_MIN: u128 = 24_000;
@@ -107,13 +108,14 @@ impl Settings {
     /// link is full only as long as there is more.
     #[must_use]
     pub fn with_loss(mut self, loss: f64) -> Self {
+        let loss = loss.min(0.5);
         // Until nothing of a product is missing any more, as a rule.
         let packets = (self.bdp_bytes / PACKET_BYTES).max(1) as f64;
         let repairs = match loss > 0.0 {
-            true => packets.ln() / -loss.min(0.5).ln(),
+            true => packets.ln() / -loss.ln(),
             false => 0.0,
         };
-        let waited_bytes = trips_to_a_block(loss.min(0.5)) * self.bdp_bytes as f64;
+        let waited_bytes = trips_to_a_block(loss) * self.bdp_bytes as f64;
         self.start_bytes = self.start_bytes.saturating_add(waited_bytes as u64);
         self.is_lossy = waited_bytes >= 1.0;
         let repair_bytes = TRIPS_OF_REPAIR * repairs * self.bdp_bytes as f64;
@@ -160,10 +162,10 @@ impl Settings {
 /// Round trips for which the first block of a file is waited for longer than where nothing is lost.
 fn trips_to_a_block(loss: f64) -> f64 {
     let packets = (BLOCK_BYTES / PACKET_BYTES) as f64;
-    // Whether it is not whole yet when all of it has been sent so often.
-    let is_missing = |sent: i32| 1.0 - (1.0 - loss.powi(sent)).powf(packets);
-    let again = (2..).take_while(|&sent| is_missing(sent) >= AGAIN_MIN);
-    TRIPS_OF_ONE_REPAIR * (is_missing(1) + again.count() as f64)
+    // How likely a part of it is missing still when each packet has been sent so often.
+    let missing_after = |sent: i32| 1.0 - (1.0 - loss.powi(sent)).powf(packets);
+    let again = (2..).take_while(|&sent| missing_after(sent) >= LOST_AGAIN_MIN);
+    TRIPS_OF_ONE_REPAIR * (missing_after(1) + again.count() as f64)
 }
 
 /// What keeps the link full: what it holds, once more for the way through both gateways, and some blocks.

@@ -197,7 +197,6 @@ fn sampled(
         verdict,
         run,
         sockets,
-        attempts: 1,
         discarded: Vec::new(),
         sha256: files.sha256(),
         said: match cell.config.has_gateways() {

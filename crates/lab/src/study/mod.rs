@@ -36,7 +36,7 @@ use rows::Sample;
 pub(crate) use rows::{BUFFERS, COMMIT, DIALECT, SERVER_BUFFERS};
 
 /// A copy that was disturbed is done again, so often in all.
-const ATTEMPTS_MAX: u32 = 3;
+const ATTEMPTS_MAX: usize = 3;
 
 /// How a plan is run.
 #[derive(Debug, Clone)]
@@ -314,7 +314,7 @@ impl<B: Bench> Study<'_, '_, B> {
 
     /// A copy, done again as long as it was disturbed.
     fn sample(&mut self, cell: &Cell) -> Result<Sample, LabError> {
-        let (mut attempts, mut discarded) = (1, Vec::new());
+        let mut discarded = Vec::new();
         loop {
             if self.shared.is_stopped() {
                 return Err(LabError::Interrupted);
@@ -327,12 +327,11 @@ impl<B: Bench> Study<'_, '_, B> {
                 .begin(&format!("{} (all: {left_min} min)", cell.name()));
             let mut sample = self.bench.copy(cell, &mut self.progress)?;
             self.progress.end(&told(cell, &sample));
-            if sample.verdict.doubts.is_empty() || attempts == ATTEMPTS_MAX {
-                (sample.attempts, sample.discarded) = (attempts, discarded);
+            if sample.verdict.doubts.is_empty() || discarded.len() + 1 == ATTEMPTS_MAX {
+                sample.discarded = discarded;
                 return Ok(sample);
             }
-            attempts += 1;
-            discarded.extend(sample.verdict.value);
+            discarded.push(sample.verdict.value);
             self.progress.add_stage();
         }
     }

@@ -26,14 +26,19 @@ pub(super) struct Sample {
     pub(super) run: Run,
     /// How its ends send.
     pub(super) sockets: Sockets,
-    /// Times it was run until it was clean.
-    pub(super) attempts: u32,
-    /// What the others came to, in order. Whatever disturbed them may not be all that was wrong.
-    pub(super) discarded: Vec<f64>,
+    /// What each attempt before it came to. Whatever disturbed them may not be all that was wrong.
+    pub(super) discarded: Vec<Option<f64>>,
     /// Of what was copied.
     pub(super) sha256: String,
     /// What the gateway says.
     pub(super) said: Value,
+}
+
+impl Sample {
+    /// Times it was run until it was clean.
+    fn attempts(&self) -> usize {
+        self.discarded.len() + 1
+    }
 }
 
 /// What is measured of a cell, in which unit.
@@ -84,7 +89,7 @@ pub(super) fn row(
     let row = row
         .detail(
             "attempts",
-            samples.iter().map(|sample| sample.attempts).sum::<u32>(),
+            samples.iter().map(Sample::attempts).sum::<usize>(),
         )
         .detail("doubtful", samples.iter().filter(doubtful).count())
         .detail("discarded", discarded(samples));
@@ -106,7 +111,7 @@ pub(super) fn row(
 /// What all attempts came to that were not kept.
 fn discarded(samples: &[Sample]) -> Vec<f64> {
     let values = samples.iter().flat_map(|sample| &sample.discarded);
-    values.copied().collect()
+    values.copied().flatten().collect()
 }
 
 /// What nothing can be above, of the least that was moved, and what share of it is asked for.
@@ -304,7 +309,6 @@ pub(super) mod tests {
                 reached: None,
             },
             sockets: Sockets::default(),
-            attempts: 1,
             discarded: Vec::new(),
             sha256: String::new(),
             said: Value::Null,
@@ -422,7 +426,7 @@ pub(super) mod tests {
             one.verdict.value = Some(value);
             one.sha256 = value.to_string();
             one.verdict.bytes = value as u64;
-            (one.run.ended, one.attempts) = (ended, attempts);
+            (one.run.ended, one.discarded) = (ended, vec![None; attempts - 1]);
             one
         });
         samples[2].verdict.doubts.push("late".to_owned());

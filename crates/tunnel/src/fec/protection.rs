@@ -120,7 +120,7 @@ impl Protection {
             .count()
     }
 
-    /// How many copies a datagram gets that is sent while the link is idle: they need not pay.
+    /// How many copies a datagram gets that is sent while the link is idle, 0 to 3: they need not pay.
     #[must_use]
     pub fn copies_while_idle(&self) -> usize {
         match self.copies_wanted() {

@@ -1,9 +1,10 @@
 //! What was lost and is sent again while nothing new is there to be sent: it goes more than once.
 //!
 //! The link is idle then, somebody waits for the end of a transfer, and a packet that is lost a second time costs another round trip
-//! and a quarter. Of 230 packets that are missing at the end, where one in ten is lost, one is missing still after two copies in
-//! one transfer of five, after three in one of fifty, and nearly always one was after a single sending. A copy is the datagram as it was: QUIC drops what it has, and what
-//! is older than the last 128 it has heard of, so the newest goes first, and what others have left behind no more.
+//! and a quarter. Of 230 packets that are missing at the end, where one in ten is lost, one is missing still after two copies in one
+//! transfer of five, after three in one of forty, and nearly always one was after a single sending. A copy is the datagram as it was:
+//! QUIC drops what it has, and what is older than the last 128 it has heard of, so the newest goes first, and what others have left
+//! behind no more.
 
 use std::collections::VecDeque;
 
