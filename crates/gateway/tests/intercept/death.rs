@@ -141,7 +141,7 @@ fn sigstop() {
     assert_eq!(stats["proxied"], 1);
 
     let stopped = Instant::now();
-    gateway.signal(Signal::STOP);
+    gateway.freeze();
     // Held in vain until the guard misses the beats.
     let early = place.greeted(v4(RELAY), Duration::from_secs(3)).unwrap();
     early.assert_kept();

@@ -349,6 +349,21 @@ impl Gateway {
         kill_process(self.pid(), signal).unwrap();
     }
 
+    /// Stops it until `SIGCONT`, and returns once no thread of it runs any more: the signal alone
+    /// takes effect only when the kernel next gets to each, and until then they go on working.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            // The state comes after the name, which is in parentheses (proc_pid_stat(5)).
+            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+        };
+        until(Duration::from_secs(2), "every thread has stopped", || {
+            std::fs::read_dir(&tasks).unwrap().all(is_stopped)
+        });
+    }
+
     /// Kilobytes of memory it occupies.
     pub fn resident_kib(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
