@@ -355,9 +355,12 @@ impl Gateway {
         self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.id());
         let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
-            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            // A thread may end meanwhile; the next look no longer finds it.
+            let stat =
+                std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
             // The state comes after the name, which is in parentheses (proc_pid_stat(5)).
-            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, state)| state.starts_with('T'))
         };
         until(Duration::from_secs(2), "every thread has stopped", || {
             std::fs::read_dir(&tasks).unwrap().all(is_stopped)
